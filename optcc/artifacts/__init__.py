@@ -1,0 +1,1 @@
+"""The output folder: written whole or not at all, with a manifest."""

@@ -1,0 +1,1 @@
+"""Datasets, observers, and the ranges they give."""

@@ -1,0 +1,1 @@
+"""Readers that turn a file into a loaded model."""

@@ -1,0 +1,1 @@
+"""Helpers over onnx_ir: io, signature, lint, shapes, edit."""

@@ -1,0 +1,1 @@
+"""Latency, accuracy, size and memory, measured on what can run here."""

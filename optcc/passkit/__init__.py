@@ -1,0 +1,1 @@
+"""The public interface for authors of passes."""

@@ -1,0 +1,1 @@
+"""Registry, plan, and the runner that keeps passes to their promises."""

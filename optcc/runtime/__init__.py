@@ -1,0 +1,1 @@
+"""The reference runtime: the one place that opens ONNX Runtime sessions."""

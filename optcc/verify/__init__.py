@@ -1,0 +1,1 @@
+"""Probes, numeric comparison, and region checks."""

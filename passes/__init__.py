@@ -1,0 +1,1 @@
+"""The transformations that ship with optcc; they plug in through entry points."""
