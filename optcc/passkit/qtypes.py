@@ -68,6 +68,8 @@ class QuantUnit:
             Gemm) or the elementwise/pooling node that passes narrow data through.
         activations: Names of the float values that enter the unit and get Q/DQ.
         output: Name of the float value that leaves the unit.
+        inner: Names of values inside the unit that a runtime without the fused kernel must make
+            narrow too (the Conv result before a residual Add); no Q/DQ in TensorRT's spelling.
         weight: Name of the weight initializer, or None.
         granularity: Of the weight.
     """
@@ -75,6 +77,7 @@ class QuantUnit:
     nodes: tuple[str, ...]
     activations: tuple[str, ...]
     output: str
+    inner: tuple[str, ...] = ()
     weight: str | None = None
     granularity: PerTensor | PerAxis = PerTensor()
 
@@ -102,14 +105,18 @@ class QuantPlan:
         units: In graph order.
         decisions: One per compute node, in graph order.
         shared_scale: Groups of value names that must carry one scale (Concat inputs and output).
+        cpu_units: Units that only ONNX Runtime has int8 kernels for (average pooling, Add); they
+            stay float in TensorRT's spelling and in `decisions`.
     """
 
     units: list[QuantUnit] = field(default_factory=list)
     decisions: list[NodeDecision] = field(default_factory=list)
     shared_scale: list[tuple[str, ...]] = field(default_factory=list)
+    cpu_units: list[QuantUnit] = field(default_factory=list)
 
     def observed(self) -> tuple[str, ...]:
         """Return the names of all values whose range calibration must give, sorted."""
-        names = {n for u in self.units for n in (*u.activations, u.output)}
+        units = (*self.units, *self.cpu_units)
+        names = {n for u in units for n in (*u.activations, *u.inner, u.output)}
         names.update(n for group in self.shared_scale for n in group)
         return tuple(sorted(names))
