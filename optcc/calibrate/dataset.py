@@ -1,0 +1,275 @@
+"""Calibration and evaluation data: open it, check it, split it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+
+from optcc.calibrate.feed_check import batch_of, is_batched
+from optcc.calibrate.random_feeds import random_feeds
+from optcc.calibrate.scan import DataFinding, Scan, findings_of, scan
+from optcc.calibrate.sources import Batch, CallableFeeds, NpzFolder, NpzRows, Source
+from optcc.config.shapes import ShapeProfile
+from optcc.errors import ConfigError
+from optcc.graph.signature import Signature
+from optcc.passkit.contract import Feed
+
+__all__ = [
+    "DEFAULT_BATCH",
+    "Batch",
+    "DataFinding",
+    "Dataset",
+    "find_by_convention",
+    "from_feeds",
+    "open_source",
+    "overlap",
+    "split",
+]
+
+DEFAULT_BATCH = 16
+"""Samples in a feed when the model leaves the batch free."""
+
+_RANDOM = "random"
+_RANDOM_FEEDS = 64
+_CALLABLE = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*(\.\w+)*")
+
+
+class Dataset:
+    """Checked samples that can be read again and again, one feed at a time.
+
+    Attributes:
+        source: Where they come from, without folders: `digits.npz`, `calib/`, `mod:fn`, `random`.
+        samples: How many there are.
+        labels: One row per sample, in order, or None.
+        shapes: Per input the first shape, then the least and the largest size per dim.
+        findings: What is doubtful about the data.
+        digests: One 64-bit digest per sample, in order.
+        random: Whether the samples are random numbers.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        found: Scan,
+        findings: Sequence[DataFinding] = (),
+        *,
+        keep: np.ndarray | None = None,
+        random: bool = False,
+    ) -> None:
+        self._source, self._found, self._keep, self.random = source, found, keep, random
+        rows = _kept_rows(found, keep, by_row=source.by_row)
+        self.source, self.shapes = source.name, found.shapes
+        self.findings = tuple(findings)
+        self.labels = None if found.labels is None else found.labels[rows]
+        self.digests = np.array(found.digests, np.uint64)[rows]
+        self.samples = len(self.digests)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the feeds with the number of samples that count and their labels."""
+        return self._source.read(self._keep)
+
+    def __iter__(self) -> Iterator[Feed]:
+        """Yield the feeds alone."""
+        return (batch.feed for batch in self.batches())
+
+    def __len__(self) -> int:
+        """Count the samples."""
+        return self.samples
+
+    def _parts(self, keep: np.ndarray) -> Dataset:
+        return Dataset(self._source, self._found, self.findings, keep=keep, random=self.random)
+
+
+def _kept_rows(found: Scan, keep: np.ndarray | None, *, by_row: bool) -> np.ndarray:
+    if keep is None:
+        return np.arange(found.samples)
+    return np.flatnonzero(keep if by_row else np.repeat(keep, found.counts))
+
+
+def open_source(
+    text: str,
+    *,
+    signature: Signature,
+    kind: Literal["calib", "eval"],
+    search: Sequence[Path] = (),
+    batch: int | None = None,
+    profile: ShapeProfile | None = None,
+    seed: int = 0,
+) -> Dataset:
+    """Open the value of `--calib` or `--eval` and check all of it once.
+
+    Args:
+        text: Path of an npz or of a folder of npz, `module:callable`, or `random`.
+        signature: The model's inputs that the data must fit.
+        kind: `eval` reads labels and refuses `random`; `calib` ignores labels.
+        search: Folders besides the working folder for relative paths and modules.
+        batch: Samples in a feed where the model leaves the batch free.
+        profile: Sizes of free dims, needed by `random` only.
+        seed: Of the random samples.
+
+    Raises:
+        ConfigError: The data is missing, empty or does not fit, said by name.
+    """
+    options = _Options(signature, kind, tuple(search), batch or DEFAULT_BATCH, profile, seed)
+    source = _source(text, options)
+    found = scan(source)
+    if text == _RANDOM:
+        note = "the ranges come from random numbers, not from data; the accuracy is unverified"
+        return Dataset(source, found, [DataFinding("random-data", note, "red")], random=True)
+    purpose = "calibration" if kind == "calib" else "evaluation"
+    return Dataset(source, found, findings_of(found, purpose=purpose))
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    signature: Signature
+    kind: Literal["calib", "eval"]
+    search: tuple[Path, ...]
+    batch: int
+    profile: ShapeProfile | None
+    seed: int
+
+    @property
+    def labels(self) -> bool:
+        return self.kind == "eval"
+
+
+def _source(text: str, options: _Options) -> Source:
+    if text == _RANDOM:
+        return _random(options)
+    path = _located(text, options.search)
+    if path is not None and path.is_dir():
+        return NpzFolder(path, options.signature, labels=options.labels)
+    if path is not None and path.suffix == ".npz":
+        return _rows(path, options)
+    if path is None and _CALLABLE.fullmatch(text):
+        make = _imported(text, options)
+        return CallableFeeds(text, make, options.signature, labels=options.labels)
+    what = "does not exist" if path is None else "is neither an npz nor a folder of npz"
+    raise ConfigError(
+        f"--{options.kind} {text} {what}",
+        hint=f"--{options.kind} takes an .npz, a folder of .npz files or module:callable",
+    )
+
+
+def _random(options: _Options) -> Source:
+    if options.kind == "eval":
+        raise ConfigError(
+            "--eval is 'random', which would measure nothing",
+            hint="give labelled samples, or leave --eval out to compare with the original",
+        )
+
+    def make() -> Iterable[Feed]:
+        return random_feeds(
+            options.signature, options.profile, seed=options.seed, feeds=_RANDOM_FEEDS
+        )
+
+    return CallableFeeds(_RANDOM, make, options.signature, labels=False)
+
+
+def _rows(path: Path, options: _Options) -> Source:
+    fixed = batch_of(options.signature) if is_batched(options.signature) else None
+    return NpzRows(
+        path,
+        options.signature,
+        batch=fixed or options.batch,
+        pad=fixed is not None,
+        labels=options.labels,
+    )
+
+
+def _located(text: str, search: Sequence[Path]) -> Path | None:
+    for folder in (Path(), *search):
+        path = folder / Path(text).expanduser()
+        if path.exists():
+            return path
+    return None
+
+
+def _imported(text: str, options: _Options) -> Callable[[], Iterable[object]]:
+    option = f"--{options.kind}"
+    module_name, _, attribute = text.partition(":")
+    try:
+        with _SearchPath([Path.cwd(), *options.search]):
+            target: object = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            target = getattr(target, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"{option} {text} cannot be loaded: {error}",
+            hint="the module must lie in the working folder or be installed",
+        ) from error
+    if not callable(target):
+        raise ConfigError(f"{option} {text} is {type(target).__name__}, it must be callable")
+    return cast("Callable[[], Iterable[object]]", target)
+
+
+class _SearchPath:
+    """Folders that come first on the module search path while a module is imported."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = [str(f.resolve()) for f in folders]
+
+    def __enter__(self) -> None:
+        sys.path[:0] = self._folders
+
+    def __exit__(self, *_: object) -> None:
+        for folder in self._folders:
+            sys.path.remove(folder)
+
+
+def from_feeds(
+    feeds: Sequence[Mapping[str, np.ndarray]], signature: Signature, name: str = "feeds"
+) -> Dataset:
+    """Make a dataset of feeds in memory."""
+    source = CallableFeeds(name, lambda: [dict(f) for f in feeds], signature, labels=True)
+    found = scan(source)
+    return Dataset(source, found, findings_of(found, purpose="calibration"))
+
+
+def find_by_convention(model_path: Path, cwd: Path) -> tuple[Path | None, list[Path]]:
+    """Look for calibration data beside the model, then in the working folder.
+
+    Returns:
+        The first that exists, or None, and all places in the order they were looked at.
+    """
+    places = []
+    for folder in (model_path.parent, cwd):
+        base = folder / "calibration_data"
+        places += [base / f"{model_path.stem}.npz", base / model_path.stem]
+    places = list(dict.fromkeys(places))
+    return next((p for p in places if p.exists()), None), places
+
+
+def split(dataset: Dataset, held_back: float = 0.2) -> tuple[Dataset, Dataset | None]:
+    """Set samples aside, spread evenly over the data, so that a gate can use unseen ones.
+
+    Args:
+        dataset: A whole dataset, not a part.
+        held_back: Share to set aside, above 0 and below 1.
+
+    Returns:
+        The samples for ranges and the samples set aside; None when there are too few for both.
+    """
+    if not 0 < held_back < 1:
+        raise ConfigError(f"the share held back is {held_back}, it must be above 0 and below 1")
+    units = dataset.samples if dataset._source.by_row else len(dataset._found.counts)
+    edges = np.floor(np.arange(units + 1) * held_back + 1e-9)
+    aside = np.diff(edges) > 0
+    if units > 1 and not aside.any():
+        aside[-1] = True
+    if not aside.any():
+        return dataset, None
+    return dataset._parts(~aside), dataset._parts(aside)
+
+
+def overlap(first: Dataset, second: Dataset) -> int:
+    """Count the samples of `first` that also occur in `second`."""
+    return int(np.isin(first.digests, second.digests).sum())
