@@ -2,26 +2,345 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
-__all__ = ["infer_values", "to_bytes"]
+from optcc.errors import ConfigError, UnsupportedModelError, WriteError
+from optcc.graph.external import DataFiles, Span
+from optcc.graph.walk import all_nodes, graphs_of
+
+__all__ = [
+    "check",
+    "clone",
+    "convert_opset",
+    "infer_values",
+    "operator_known",
+    "parse_model",
+    "read_bytes",
+    "read_model",
+    "to_bytes",
+    "without_weights",
+    "write_model",
+]
 
 _KEEP_BYTES = 1 << 12
 """Smaller initializers stay in a model that is only looked at: shapes may follow from them."""
 
+_INLINE_BYTES = 1 << 10
+"""Tensors up to this size stay in the model file when the others get a data file."""
+
+_ALIGNMENT = 4096
+_EXTERNAL_ABOVE = 1536 << 20
+_FILE_LIMIT = (2 << 30) - 1
+
+
+# ---- reading
+
+
+def read_model(path: Path, *, data_root: Path | None = None) -> ir.Model:
+    """Read an ONNX file; external data is judged by us and memory mapped.
+
+    Args:
+        path: Never written to.
+        data_root: A folder besides the model's own that its external data may lie in.
+
+    Raises:
+        ConfigError: The file is missing or cannot be read.
+        UnsupportedModelError: It is no ONNX model, or its data is malformed or out of bounds.
+    """
+    return parse_model(read_bytes(path), path, data_root=data_root)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read the model file itself.
+
+    Raises:
+        ConfigError: The file is missing or cannot be read.
+        UnsupportedModelError: It is empty or larger than a protobuf file can be.
+    """
+    if not path.exists():
+        raise ConfigError(f"model file {path} does not exist", where=path.name)
+    if not path.is_file():
+        raise ConfigError(f"{path} is not a file", where=path.name)
+    try:
+        if path.stat().st_size > _FILE_LIMIT:
+            raise UnsupportedModelError(
+                f"{path.name} is larger than 2 GiB, so it is not an ONNX model", where=path.name
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", where=path.name) from error
+    if not data:
+        raise UnsupportedModelError(f"{path.name} is empty", where=path.name)
+    return data
+
+
+def parse_model(data: bytes, path: Path, *, data_root: Path | None = None) -> ir.Model:
+    """Make the graph from the bytes of the model file at `path`; see `read_model`."""
+    proto = _parse(data, path)
+    for tensor in _tensors(proto):
+        _check_tensor(tensor)
+    try:
+        model = ir.from_proto(proto)
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, KeyError) as error:
+        raise UnsupportedModelError(
+            f"{path.name} is malformed: {_root_cause(error)}", where=path.name
+        ) from error
+    _map_external(model, DataFiles(path, data_root))
+    return model
+
+
+def _parse(data: bytes, path: Path) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise UnsupportedModelError(
+            f"{path.name} is not a valid ONNX model: it is truncated, corrupt or another format",
+            hint="export it again, or fetch it again and compare its size",
+            where=path.name,
+        ) from error
+    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
+        raise UnsupportedModelError(
+            f"{path.name} is not an ONNX model: it holds no graph", where=path.name
+        )
+    if proto.ir_version < 3:
+        raise UnsupportedModelError(
+            f"{path.name} has IR version {proto.ir_version}, it must be 3 or more",
+            hint="export it again with a current exporter",
+            where=path.name,
+        )
+    return proto
+
+
+def _root_cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:200]
+
+
+def _graph_protos(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    stack = [graph]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(reversed(_inner_protos(current.node)))
+
+
+def _inner_protos(nodes: object) -> list[onnx.GraphProto]:
+    inner: list[onnx.GraphProto] = []
+    for attribute in (a for n in nodes for a in n.attribute):  # type: ignore[attr-defined]
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            inner.append(attribute.g)
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            inner.extend(attribute.graphs)
+    return inner
+
+
+def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield every dense tensor; refuse what the in-memory graph would drop without a word."""
+    functions = [
+        g for f in proto.functions for i in _inner_protos(f.node) for g in _graph_protos(i)
+    ]
+    node_lists = [list(f.node) for f in proto.functions]
+    for graph in [*_graph_protos(proto.graph), *functions]:
+        for sparse in graph.sparse_initializer:
+            raise UnsupportedModelError(
+                f"initializer {sparse.values.name!r} is sparse, which is not supported",
+                hint="store it as a dense tensor",
+                where=f"tensor {sparse.values.name!r}",
+            )
+        names: set[str] = set()
+        for name in (t.name for t in graph.initializer):
+            if not name or name in names:
+                problem = "appears twice" if name else "has no name"
+                raise UnsupportedModelError(f"initializer {name!r} {problem}")
+            names.add(name)
+        yield from graph.initializer
+        node_lists.append(list(graph.node))
+    for attribute in (a for nodes in node_lists for n in nodes for a in n.attribute):
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            yield attribute.t
+        yield from attribute.tensors
+
+
+def _check_tensor(tensor: onnx.TensorProto) -> None:
+    """Check type, dims and amount of data, none of which the parser looks at."""
+    problem = _tensor_problem(tensor)
+    if problem:
+        raise UnsupportedModelError(
+            f"tensor {tensor.name!r} {problem}", where=f"tensor {tensor.name!r}"
+        )
+
+
+def _tensor_problem(tensor: onnx.TensorProto) -> str:
+    try:
+        dtype = ir.DataType(tensor.data_type)
+    except ValueError:
+        return f"has the unknown element type {tensor.data_type}"
+    if dtype == ir.DataType.UNDEFINED:
+        return "has no element type"
+    if any(d < 0 for d in tensor.dims):
+        return f"has the dims {list(tensor.dims)}"
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _location_problem(tensor, dtype)
+    count = math.prod(tensor.dims)
+    if dtype == ir.DataType.STRING:
+        held, needed = len(tensor.string_data), count
+    elif tensor.HasField("raw_data"):
+        held, needed = len(tensor.raw_data), -(-count * dtype.bitwidth // 8)
+    else:
+        held, needed = _typed_elements(tensor, dtype), count
+    return "" if held == needed else f"holds {held} elements or bytes where its dims need {needed}"
+
+
+def _typed_elements(tensor: onnx.TensorProto, dtype: ir.DataType) -> int:
+    if dtype.bitwidth < 8:
+        per_field = 8 // dtype.bitwidth
+        count = math.prod(tensor.dims)
+        stored = len(tensor.int32_data)
+        return count if stored in (-(-count // per_field), count) else stored * per_field
+    fields = (
+        tensor.float_data,
+        tensor.int32_data,
+        tensor.int64_data,
+        tensor.double_data,
+        tensor.uint64_data,
+    )
+    parts = 2 if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128) else 1
+    return sum(map(len, fields)) // parts
+
+
+def _location_problem(tensor: onnx.TensorProto, dtype: ir.DataType) -> str:
+    if dtype == ir.DataType.STRING:
+        return "holds strings in external data, which the format does not allow"
+    entries = {e.key: e.value for e in tensor.external_data}
+    if "location" not in entries:
+        return "has external data without a location"
+    for key in ("offset", "length"):
+        if key in entries and not entries[key].isdecimal():
+            return f"has external data with the {key} {entries[key]!r}"
+    return ""
+
+
+def _map_external(model: ir.Model, files: DataFiles) -> None:
+    """Put views of the mapped data files where the graph holds paths."""
+    for graph in graphs_of(model):
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _mapped(value.const_value, files)
+        for node in graph:
+            _map_attributes(node, files)
+
+
+def _map_attributes(node: ir.Node, files: DataFiles) -> None:
+    for name, attribute in list(node.attributes.items()):
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.TENSOR:
+            tensor = attribute.as_tensor()
+            if isinstance(tensor, ir.ExternalTensor):
+                node.attributes[name] = ir.AttrTensor(name, _mapped(tensor, files))
+        elif attribute.type == ir.AttributeType.TENSORS:
+            tensors = [
+                _mapped(t, files) if isinstance(t, ir.ExternalTensor) else t
+                for t in attribute.as_tensors()
+            ]
+            node.attributes[name] = ir.AttrTensors(name, tensors)
+
+
+def _mapped(tensor: ir.ExternalTensor, files: DataFiles) -> ir.TensorProtocol:
+    dims = tensor.shape.numpy()
+    bits = tensor.dtype.bitwidth
+    nbytes = -(-math.prod(dims) * bits // 8)
+    span = Span(tensor.name or "", str(tensor.location), tensor.offset or 0, tensor.length)
+    data = np.frombuffer(files.read(span, nbytes), np.uint8)
+    shape = ir.Shape(dims)
+    if bits < 8:
+        return ir.PackedTensor(data, tensor.dtype, shape=shape, name=tensor.name)
+    array = data.view(tensor.dtype.numpy().newbyteorder("<")).reshape(dims)
+    return ir.Tensor(array, tensor.dtype, shape=shape, name=tensor.name)
+
+
+# ---- writing
+
 
 def to_bytes(model: ir.Model) -> bytes:
-    """Serialize `model`, weights inline, the same bytes for the same graph."""
-    proto = ir.to_proto(model)
-    return bytes(proto.SerializeToString(deterministic=True))
+    """Serialize `model`, weights inline, the same bytes for the same graph.
+
+    Raises:
+        UnsupportedModelError: It needs more than the 2 GiB that one file can hold.
+    """
+    try:
+        return bytes(ir.to_proto(model).SerializeToString(deterministic=True))
+    except (EncodeError, ValueError) as error:
+        if _weight_bytes(model) < _FILE_LIMIT // 2:
+            raise
+        raise UnsupportedModelError("the model does not fit into one file of 2 GiB") from error
+
+
+def write_model(
+    model: ir.Model, path: Path, *, external_above: int = _EXTERNAL_ABOVE
+) -> list[Path]:
+    """Write `model` with the same bytes for the same graph.
+
+    Args:
+        model: It is not changed.
+        path: The model file; large models get `<name>.data` beside it.
+        external_above: Weights of more bytes than this go into the data file.
+
+    Returns:
+        The files written, the model file first.
+
+    Raises:
+        WriteError: The disk is full or the place is not writable.
+    """
+    try:
+        if _weight_bytes(model) <= external_above:
+            path.write_bytes(to_bytes(model))
+            return [path]
+        data_path = path.with_name(f"{path.name}.data")
+        slim = _move_weights(model, data_path)
+        path.write_bytes(to_bytes(slim))
+        return [path, data_path]
+    except OSError as error:
+        raise WriteError(f"cannot write {path.name}: {error.strerror}") from error
+
+
+def _weight_bytes(model: ir.Model) -> int:
+    tensors = (v.const_value for g in graphs_of(model) for v in g.initializers.values())
+    return sum(t.nbytes for t in tensors if t is not None)
+
+
+def _move_weights(model: ir.Model, data_path: Path) -> ir.Model:
+    """Write the weights to `data_path`; return a copy of the model that points there."""
+    slim = model.clone()
+    with data_path.open("wb") as file:
+        for graph in graphs_of(slim):
+            for value in graph.initializers.values():
+                tensor = value.const_value
+                if tensor is None or tensor.nbytes <= _INLINE_BYTES:
+                    continue
+                file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+                offset = file.tell()
+                file.write(tensor.tobytes())
+                value.const_value = _elsewhere(tensor, data_path.name, offset)
+    return slim
 
 
 def clone(model: ir.Model) -> ir.Model:
-    """Copy nodes and values; weights are shared."""
+    """Copy nodes and values; weights are shared. The nodes must be in order."""
     return model.clone()
+
+
+# ---- looking at a model without its weights
 
 
 def without_weights(model: ir.Model) -> ir.Model:
@@ -34,14 +353,14 @@ def without_weights(model: ir.Model) -> ir.Model:
         for value in graph.initializers.values():
             tensor = value.const_value
             if tensor is not None and tensor.nbytes > _KEEP_BYTES:
-                value.const_value = _absent(tensor)
+                value.const_value = _elsewhere(tensor, "absent", 0)
     return light
 
 
-def _absent(tensor: ir.TensorProtocol) -> ir.ExternalTensor:
+def _elsewhere(tensor: ir.TensorProtocol, location: str, offset: int) -> ir.ExternalTensor:
     shape = ir.Shape(tensor.shape.numpy())
     name = tensor.name or ""
-    return ir.ExternalTensor("absent", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name)
+    return ir.ExternalTensor(location, offset, tensor.nbytes, tensor.dtype, shape=shape, name=name)
 
 
 def infer_values(model: ir.Model, *, strict: bool = False) -> list[dict[str, ir.TypeAndShape]]:
@@ -49,38 +368,87 @@ def infer_values(model: ir.Model, *, strict: bool = False) -> list[dict[str, ir.
 
     Args:
         model: It is not changed; what its inner values say is not used.
-        strict: Whether a contradiction raises.
+        strict: Whether a contradiction between nodes raises.
 
     Returns:
         One table by value name for each graph, in the order of `walk.all_graphs`.
 
     Raises:
-        onnx.shape_inference.InferenceError: In strict mode, nodes contradict each other.
+        UnsupportedModelError: In strict mode, nodes contradict each other.
     """
     light = without_weights(model)
     for graph in light.graphs():
         for value in (v for node in graph for v in node.outputs if not v.is_graph_output()):
             value.type, value.shape = None, None
     proto = ir.to_proto(light)
-    inferred = onnx.shape_inference.infer_shapes(
-        proto, check_type=strict, strict_mode=strict, data_prop=True
-    )
+    try:
+        inferred = onnx.shape_inference.infer_shapes(
+            proto, check_type=strict, strict_mode=strict, data_prop=True
+        )
+    except onnx.shape_inference.InferenceError as error:
+        raise UnsupportedModelError(_inference_problem(str(error))) from error
     return [_table(graph) for graph in _graph_protos(inferred.graph)]
+
+
+def _inference_problem(text: str) -> str:
+    """Make one short line of what the inference of onnx says."""
+    line = text.strip().splitlines()[0]
+    for noise in ("[ShapeInferenceError] ", "[TypeInferenceError] ", "Inference error(s): "):
+        line = line.replace(noise, "")
+    return f"shapes or types of nodes do not fit: {line[:200]}"
 
 
 def _table(graph: onnx.GraphProto) -> dict[str, ir.TypeAndShape]:
     return {info.name: ir.from_proto(info.type) for info in graph.value_info}
 
 
-def _graph_protos(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    stack = [graph]
-    while stack:
-        current = stack.pop()
-        yield current
-        inner: list[onnx.GraphProto] = []
-        for attribute in (a for n in current.node for a in n.attribute):
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                inner.append(attribute.g)
-            elif attribute.type == onnx.AttributeProto.GRAPHS:
-                inner.extend(attribute.graphs)
-        stack.extend(reversed(inner))
+def operator_known(domain: str, op_type: str, version: int) -> bool:
+    """Tell whether the standard defines the operator in that version of its domain."""
+    return bool(onnx.defs.has(op_type, version, domain))
+
+
+def check(model: ir.Model) -> list[str]:
+    """Compare each node with its operator's definition; return the problems as short texts."""
+    context = onnx.checker.DEFAULT_CONTEXT.__class__()
+    context.ir_version = model.ir_version or 10
+    context.opset_imports = dict(model.opset_imports)
+    problems: list[str] = []
+    for node in all_nodes(model.graph):
+        if _holds_graph(node) or not _has_schema(node, model):
+            continue
+        try:
+            onnx.checker.check_node(ir.to_proto(node), context)
+        except onnx.checker.ValidationError as error:
+            problems.append(f"node {node.name!r} ({node.op_type}): {_root_cause(error)}")
+    return problems
+
+
+def _holds_graph(node: ir.Node) -> bool:
+    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return any(a.type in kinds for a in node.attributes.values())
+
+
+def _has_schema(node: ir.Node, model: ir.Model) -> bool:
+    version = model.opset_imports.get(node.domain)
+    return version is not None and operator_known(node.domain, node.op_type, version)
+
+
+def convert_opset(model: ir.Model, version: int) -> ir.Model:
+    """Return a copy of `model` at another version of the default operator set.
+
+    Args:
+        model: Its weights are kept out of the converter and put back after it.
+        version: The wanted version.
+
+    Raises:
+        UnsupportedModelError: onnx has no conversion for one of the nodes.
+    """
+    light = without_weights(model)
+    proto = ir.to_proto(light)
+    try:
+        converted = onnx.version_converter.convert_version(proto, version)
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedModelError(
+            f"cannot raise the operator set to {version}: {_root_cause(error)}"
+        ) from error
+    return ir.from_proto(converted)
