@@ -1,0 +1,1 @@
+"""Passes that take away what does nothing: dead code, identities, duplicates."""

@@ -1,0 +1,52 @@
+"""Nodes that give back what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from optcc.graph.edit import needs_identity
+from optcc.passkit.contract import Exactness, Fact
+from optcc.passkit.matcher import Match
+from optcc.passkit.pattern import any_, maybe, op
+from optcc.passkit.rewrite import RewritePass, refuse
+from passes.eliminate.noop import NOOP_TESTS, is_noop
+
+__all__ = ["EliminateIdentity"]
+
+_REST = [maybe(any_())] * 4
+
+
+class EliminateIdentity(RewritePass):
+    """Remove Identity and every node that is one in effect.
+
+    Such are Cast to the same type, Reshape to the same shape, Transpose in the same order, Dropout
+    in inference, Pad by nothing, a Slice of everything and their like (`passes.eliminate.noop`).
+
+    Keeps: the bits of every value that is left, and names, types and shapes of graph outputs.
+    """
+
+    name = "eliminate.identity"
+    exactness = Exactness.BITWISE
+    needs = frozenset({Fact.SHAPES})
+    pattern = op(tuple(NOOP_TESTS), any_("x"), *_REST)
+
+    def applies(self, m: Match) -> bool:
+        """Take nodes that change nothing."""
+        return m.value("x") is m.root.inputs[0] and is_noop(m.root)
+
+    def check(self, m: Match) -> None:
+        """Refuse where the node carries an output name or a second result."""
+        refuse(len(m.outputs) > 1 or m.outputs[0] is not m.root.outputs[0], "its mask is read")
+        graph, old = m.root.graph, m.outputs[0]
+        carries = isinstance(graph, ir.Graph) and needs_identity(graph, old, m.value("x"))
+        refuse(carries, f"it carries the output {old.name!r} of the graph")
+
+    def rewrite(self, m: Match, graph: ir.Graph) -> Sequence[ir.Value]:
+        """Let readers read the input."""
+        return [m.value("x")]
+
+    def describe(self, m: Match) -> str:
+        """Name the kind of node."""
+        return f"{m.root.op_type} that changes nothing removed"

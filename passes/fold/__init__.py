@@ -1,0 +1,1 @@
+"""Passes that compute at compile time what never changes."""
