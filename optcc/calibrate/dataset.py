@@ -52,6 +52,7 @@ class Dataset:
         findings: What is doubtful about the data.
         digests: One 64-bit digest per sample, in order.
         random: Whether the samples are random numbers.
+        free_batch: Whether a feed may be cut along axis 0 of its inputs.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Dataset:
         *,
         keep: np.ndarray | None = None,
         random: bool = False,
+        free_batch: bool = False,
     ) -> None:
-        self._source, self._found, self._keep, self.random = source, found, keep, random
+        self._source, self._found, self._keep = source, found, keep
+        self.random, self.free_batch = random, free_batch
         rows = _kept_rows(found, keep, by_row=source.by_row)
         self.source, self.shapes = source.name, found.shapes
         self.findings = tuple(findings)
@@ -83,8 +86,29 @@ class Dataset:
         """Count the samples."""
         return self.samples
 
+    def thinned(self, samples: int) -> Dataset:
+        """Return about `samples` of the samples, spread evenly; whole feeds where they are given.
+
+        At least one feed is kept; a dataset that is small enough is returned as it is.
+        """
+        if self.samples <= samples:
+            return self
+        size = len(self._found.counts) if not self._source.by_row else self._found.samples
+        units = np.arange(size) if self._keep is None else np.flatnonzero(self._keep)
+        wanted = max(1, round(samples * len(units) / self.samples))
+        keep = np.zeros(size, np.bool_)
+        keep[units[np.arange(wanted) * len(units) // wanted]] = True
+        return self._parts(keep)
+
     def _parts(self, keep: np.ndarray) -> Dataset:
-        return Dataset(self._source, self._found, self.findings, keep=keep, random=self.random)
+        return Dataset(
+            self._source,
+            self._found,
+            self.findings,
+            keep=keep,
+            random=self.random,
+            free_batch=self.free_batch,
+        )
 
 
 def _kept_rows(found: Scan, keep: np.ndarray | None, *, by_row: bool) -> np.ndarray:
@@ -120,11 +144,17 @@ def open_source(
     options = _Options(signature, kind, tuple(search), batch or DEFAULT_BATCH, profile, seed)
     source = _source(text, options)
     found = scan(source)
+    findings = findings_of(found, purpose="calibration" if kind == "calib" else "evaluation")
     if text == _RANDOM:
         note = "the ranges come from random numbers, not from data; the accuracy is unverified"
-        return Dataset(source, found, [DataFinding("random-data", note, "red")], random=True)
-    purpose = "calibration" if kind == "calib" else "evaluation"
-    return Dataset(source, found, findings_of(found, purpose=purpose))
+        findings = [DataFinding("random-data", note, "red")]
+    return Dataset(
+        source, found, findings, random=text == _RANDOM, free_batch=_batch_is_free(signature)
+    )
+
+
+def _batch_is_free(signature: Signature) -> bool:
+    return is_batched(signature) and batch_of(signature) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +261,8 @@ def from_feeds(
     """Make a dataset of feeds in memory."""
     source = CallableFeeds(name, lambda: [dict(f) for f in feeds], signature, labels=True)
     found = scan(source)
-    return Dataset(source, found, findings_of(found, purpose="calibration"))
+    findings = findings_of(found, purpose="calibration")
+    return Dataset(source, found, findings, free_batch=_batch_is_free(signature))
 
 
 def find_by_convention(model_path: Path, cwd: Path) -> tuple[Path | None, list[Path]]:
