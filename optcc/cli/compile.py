@@ -1,0 +1,176 @@
+"""`optcc compile`: parse, call the driver, render what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from optcc.cli import console
+from optcc.config.request import Calibrator, CompileRequest, CpuClass, Precision, VerifyMode
+from optcc.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from optcc.report.schema import Report
+
+__all__ = ["compile_command", "exit_code_of", "parse_max_drop"]
+
+
+def compile_command(  # one parameter per option: this is how typer reads them
+    model: Annotated[Path, typer.Argument(help="ONNX file.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="OUT", help="Output folder [default: MODEL.optcc]."),
+    ] = None,
+    precision: Annotated[
+        Precision | None,
+        typer.Option(
+            help="Numeric format of the heavy layers [default: int8 when calibration data is "
+            "found, else fp16]."
+        ),
+    ] = None,
+    calib: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="Calibration data: file.npz, folder of npz, module:callable, or random "
+            "[default: calibration_data/ beside the model or here].",
+        ),
+    ] = None,
+    evaluation: Annotated[
+        str | None,
+        typer.Option(
+            "--eval", metavar="SOURCE", help="Evaluation data, in the same formats, with labels."
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="M", help="top1, top5, f1, mae or module:callable.")
+    ] = None,
+    max_drop: Annotated[
+        str, typer.Option(metavar="P", help="Largest loss of accuracy in points, or none.")
+    ] = "1.0",
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Repeatable: onnxruntime, tensorrt_rtx, tensorrt "
+            "[default: onnxruntime, and tensorrt_rtx where it is installed].",
+        ),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="T", help="GPU target, repeatable [default: sm80, sm86, sm89, sm120]."
+        ),
+    ] = None,
+    shapes: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="Dynamic inputs: 'x:1x3x224x224..8x3x224x224'."),
+    ] = None,
+    cpu_class: Annotated[
+        CpuClass, typer.Option(help="CPUs that the ONNX Runtime artifact is for.")
+    ] = CpuClass.VNNI,
+    calibrator: Annotated[
+        Calibrator, typer.Option(help="How activation ranges are chosen.")
+    ] = Calibrator.AUTO,
+    ranges: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="ranges.json of an earlier compile, instead of --calib."),
+    ] = None,
+    verify: Annotated[
+        VerifyMode, typer.Option(help="Check numbers after each rewrite, or each stage only.")
+    ] = VerifyMode.EACH,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Leave a wrong rewrite out instead of stopping.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail on every verdict but pass.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of every random number.")] = 0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace OUT even if it is not an earlier output.")
+    ] = False,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Another folder that external data may lie in."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print report.json and no more.")] = False,
+) -> None:
+    """Optimize MODEL; write models, engines, report."""
+    request = CompileRequest(
+        model=model,
+        out=out,
+        precision=precision,
+        calib=calib,
+        evaluation=evaluation,
+        metric=metric,
+        backends=_names(backend),
+        targets=_names(target),
+        shapes=shapes,
+        max_drop=parse_max_drop(max_drop),
+        cpu_class=cpu_class,
+        calibrator=calibrator,
+        verify=verify,
+        keep_going=keep_going,
+        strict=strict,
+        seed=seed,
+        force=force,
+        data_root=data_root,
+        ranges=ranges,
+    )
+    from optcc.driver import compile_model  # heavy imports stay out of `optcc --help`
+
+    progress = console.make_progress()
+    try:
+        outcome = compile_model(request, progress)
+    finally:
+        progress.close()
+    _print(outcome.report, outcome.folder, as_json=as_json)
+    code = exit_code_of(outcome.report, strict=strict)
+    if code:
+        raise typer.Exit(int(code))
+
+
+def parse_max_drop(text: str) -> float | None:
+    """Read `--max-drop`: points, or `none`.
+
+    Raises:
+        ConfigError: Neither.
+    """
+    if text.strip().lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"--max-drop is {text!r}, it must be 0 to 100 or none") from None
+
+
+def exit_code_of(report: Report, *, strict: bool) -> ExitCode:
+    """Return the documented exit code of a compile that came to its end."""
+    if report.verdict == "fail":
+        return ExitCode.VERIFICATION
+    if strict and any(row.status == "failed" for row in report.engines):
+        return ExitCode.BACKEND
+    if strict and report.verdict != "pass":
+        return ExitCode.VERIFICATION
+    return ExitCode.DONE
+
+
+def _names(values: Sequence[str] | None) -> tuple[str, ...]:
+    """Split repeated and comma-separated values; the first of two equal ones stays."""
+    parts = [part.strip() for value in values or () for part in value.split(",")]
+    return tuple(dict.fromkeys(part for part in parts if part))
+
+
+def _print(report: Report, folder: Path, *, as_json: bool) -> None:
+    from optcc.cli.rendering import print_report
+    from optcc.report.codec import encode
+
+    if as_json:
+        console.out(encode(report).decode())
+        return
+    print_report(report)
+    console.out(f"\noutput  {console.printable(str(folder))}")
+    console.out(f"report  {console.printable(str(folder / 'report.html'))}")
