@@ -50,6 +50,8 @@ class Session:
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
+        # Idle threads of one session would otherwise spin into the time of the next one.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         if save_optimized is not None:
             options.optimized_model_filepath = str(save_optimized)
         model = str(source) if isinstance(source, Path) else source
