@@ -1,0 +1,1 @@
+"""Spell one quantization decision for each runtime."""

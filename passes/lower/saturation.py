@@ -1,0 +1,44 @@
+"""Weight scales at which no int8 kernel of a CPU saturates.
+
+x86 processors without VNNI multiply uint8 by int8 with an instruction that adds the products of
+two neighbours along the reduction axis in 16 bits. With activations up to 255, two neighbouring
+weights of one sign overflow it when the sum of their magnitudes exceeds 32767 / 255 = 128. Halving
+the range of all weights avoids that and costs a bit everywhere; here a channel's scale grows only
+as far as its own neighbours need.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["least_safe_scale"]
+
+_MOST_SUM = 127
+"""128, less what rounding two weights to integers may add."""
+
+
+def least_safe_scale(weight: np.ndarray, axis: int) -> np.ndarray:
+    """Return per channel of `axis` the least scale that keeps every pair of products exact.
+
+    Args:
+        weight: Of a convolution, [out, in / group, *kernel], or a matrix. Kernels read a convolution
+            weight with either the kernel positions or the input channels innermost, so both
+            orders count.
+        axis: The output-channel axis.
+    """
+    rows = np.moveaxis(weight, axis, 0)
+    orders = [rows.reshape(len(rows), -1)]
+    if rows.ndim > 2:
+        orders.append(np.moveaxis(rows, 1, -1).reshape(len(rows), -1))
+    sums = [_largest_pair(order) for order in orders]
+    return np.asarray(np.max(sums, axis=0) / _MOST_SUM)
+
+
+def _largest_pair(rows: np.ndarray) -> np.ndarray:
+    """Return per row the largest magnitude that two neighbours of one sign add up to."""
+    if rows.shape[1] % 2:
+        rows = np.pad(rows, ((0, 0), (0, 1)))
+    pairs = rows.reshape(len(rows), -1, 2)
+    up = np.maximum(pairs, 0).sum(axis=2).max(axis=1, initial=0.0)
+    down = np.minimum(pairs, 0).sum(axis=2).min(axis=1, initial=0.0)
+    return np.asarray(np.maximum(up, -down))

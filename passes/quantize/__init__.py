@@ -1,0 +1,1 @@
+"""Decide what runs in int8, and on which integer grids."""
