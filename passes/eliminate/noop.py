@@ -28,6 +28,11 @@ def _single_input(node: ir.Node) -> bool:
     return all(v is None for v in node.inputs[1:])
 
 
+def _open_clip(node: ir.Node) -> bool:
+    """Before opset 11 the bounds are attributes."""
+    return _single_input(node) and not node.attributes
+
+
 def _cast(node: ir.Node) -> bool:
     value = node.inputs[0]
     return value is not None and value.dtype == node.attributes.get_int("to", 0)
@@ -47,7 +52,7 @@ def _flatten(node: ir.Node) -> bool:
 
 def _dropout(node: ir.Node) -> bool:
     if _input(node, 2) is None:
-        return True
+        return "is_test" not in node.attributes
     training = constant_of(_input(node, 2))
     return training is not None and not bool(training.reshape(-1)[0])
 
@@ -157,7 +162,7 @@ NOOP_TESTS: Mapping[str, Callable[[ir.Node], bool]] = {
     "Max": _single_input,
     "Min": _single_input,
     "Mean": _single_input,
-    "Clip": _single_input,
+    "Clip": _open_clip,
     "Mul": _neutral(1, floats=True),
     "Div": _neutral(1, floats=True),
     "Sub": _neutral(0, floats=True),

@@ -203,8 +203,9 @@ def _to_scalar(tracer: DimTracer, node: ir.Node) -> Elements | None:
 
 
 def _to_vector(tracer: DimTracer, node: ir.Node) -> Elements | None:
-    data = tracer.elements(node.inputs[0])
-    return Elements(data.items, 1) if data is not None and data.rank == 0 else None
+    data, axes = tracer.elements(node.inputs[0]), tracer.elements(_input(node, 1))
+    single = axes is not None and len(axes.items) == 1
+    return Elements(data.items, 1) if data is not None and data.rank == 0 and single else None
 
 
 def _arithmetic(compute: Callable[[int, int], int | None]) -> Rule:

@@ -34,6 +34,8 @@ def bounds_of(node: ir.Node) -> Bounds | None:
     """Return the interval of a Relu or Clip; None when it is not constant or empty."""
     if node.op_type == "Relu":
         return Bounds(0.0, math.inf)
+    if node.attributes:  # before opset 11 the bounds are attributes
+        return None
     low, high = (_bound(node, k, default) for k, default in ((1, -math.inf), (2, math.inf)))
     if low is None or high is None or math.isnan(low) or math.isnan(high) or low > high:
         return None
