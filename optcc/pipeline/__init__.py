@@ -1,1 +1,1 @@
-"""Registry, plan, and the runner that keeps passes to their promises."""
+"""Passes by name, plans, and the runner that holds passes to their promises."""

@@ -1,0 +1,319 @@
+"""Cut a region out of a live graph: a small model that shares nothing but the weights with it.
+
+The cost follows the region, not the model, and the live graph sees no additional uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from optcc.graph.edit import constant_of
+from optcc.graph.walk import all_nodes, outer_values, subgraphs_of
+from optcc.verify.numeric import epsilon, is_float
+
+__all__ = ["Cut", "RegionTooLargeError", "cut_region", "draws_random"]
+
+MOST_NODES = 1000
+_FED_ABOVE_BYTES = 1 << 18
+_IR_VERSION = 10
+_SHAPE_READERS = frozenset({"Shape", "Size"})
+_RANDOM = frozenset(
+    [
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Bernoulli",
+        "Multinomial",
+    ]
+)
+_STEPPED = frozenset(
+    [
+        "Floor",
+        "Ceil",
+        "Round",
+        "Sign",
+        "ArgMax",
+        "ArgMin",
+        "TopK",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Equal",
+        "NonZero",
+        "Mod",
+        "QuantizeLinear",
+        "DynamicQuantizeLinear",
+        "NonMaxSuppression",
+        "Unique",
+        "Hardmax",
+    ]
+)
+
+
+class RegionTooLargeError(Exception):
+    """The region has more nodes than a region check may cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A region as a model of its own.
+
+    Attributes:
+        model: The region; None when every output is an input or a constant.
+        inputs: Live values that flow in, by their name in `model`.
+        outputs: Live values that flow out, as asked for.
+        names: Name in `model` of each output that a node of the region makes.
+        constants: Large weights by name; fed, so that they are not copied.
+        varying: Outputs that depend on the contents of an input, not only on its shape.
+        narrowest: Narrowest float type inside, or None.
+        stepped: Whether a node inside makes a step out of a tiny difference.
+        random: Whether two runs may differ.
+    """
+
+    model: ir.Model | None
+    inputs: Mapping[str, ir.Value]
+    outputs: tuple[ir.Value, ...]
+    names: Mapping[ir.Value, str]
+    constants: Mapping[str, np.ndarray]
+    varying: frozenset[ir.Value]
+    narrowest: np.dtype | None
+    stepped: bool
+    random: bool
+
+
+def cut_region(
+    outputs: Sequence[ir.Value],
+    boundary: Collection[ir.Value],
+    owner: ir.Model,
+    *,
+    fixed: Callable[[ir.Value], bool] = lambda _: False,
+) -> Cut:
+    """Cut the nodes that lie between `boundary` and `outputs`.
+
+    Args:
+        outputs: Values to compute.
+        boundary: Values at which the region begins. An input of the graph begins it as well.
+        owner: The live model: its opset imports and functions.
+        fixed: Tells which boundary values do not depend on the data that the model is fed.
+
+    Raises:
+        RegionTooLargeError: It has more than `MOST_NODES` nodes.
+    """
+    nodes, leaves = _collect(outputs, frozenset(boundary))
+    copier = _Copier()
+    inputs = {copier.leaf(v).name or "": v for v in leaves if not _is_weight(v)}
+    weights = [v for v in leaves if _is_weight(v)]
+    constants = {copier.leaf(v).name or "": a for v in weights if (a := _fed(v)) is not None}
+    made = {o for n in nodes for o in n.outputs}
+    copies = [copier.node(n) for n in nodes]
+    names = {v: copier.name(v) for v in outputs if v in made}
+    model = _assemble(copier, leaves, copies, names, owner) if names else None
+    varying = _varying(nodes, {v for v in inputs.values() if not fixed(v)})
+    return Cut(
+        model,
+        inputs,
+        tuple(outputs),
+        names,
+        constants,
+        frozenset(v for v in outputs if v in varying),
+        _narrowest([*leaves, *made]),
+        any(n.op_type in _STEPPED for n in nodes),
+        any(draws_random(n) for n in nodes),
+    )
+
+
+def draws_random(node: ir.Node) -> bool:
+    """Tell whether `node`, or a node of its subgraphs, may give another result in another run."""
+    inner = [n for g in subgraphs_of(node) for n in all_nodes(g)]
+    return any(_is_random(n) for n in (node, *inner))
+
+
+def _is_random(node: ir.Node) -> bool:
+    if node.op_type in _RANDOM:
+        return True
+    if node.op_type != "Dropout" or len(node.inputs) < 3 or node.inputs[2] is None:
+        return False
+    training = constant_of(node.inputs[2])
+    return training is None or bool(training.any())
+
+
+def _is_weight(value: ir.Value) -> bool:
+    return value.is_initializer() and not value.is_graph_input()
+
+
+def _collect(
+    outputs: Sequence[ir.Value], boundary: frozenset[ir.Value]
+) -> tuple[list[ir.Node], list[ir.Value]]:
+    """Return the nodes in an order in which they can run, and the values that they start from."""
+    done: dict[ir.Node, None] = {}
+    leaves: dict[ir.Value, None] = {}
+    stack: list[ir.Node] = []
+    for value in outputs:
+        _push(value, boundary, done, leaves, stack)
+        while stack:
+            node = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            before = len(stack)
+            for read in _reads(node):
+                _push(read, boundary, done, leaves, stack)
+            if len(stack) == before:
+                done[stack.pop()] = None
+            if len(done) + len(stack) > 8 * MOST_NODES or len(done) > MOST_NODES:
+                raise RegionTooLargeError(f"more than {MOST_NODES} nodes")
+    return list(done), list(leaves)
+
+
+def _push(
+    value: ir.Value,
+    boundary: frozenset[ir.Value],
+    done: dict[ir.Node, None],
+    leaves: dict[ir.Value, None],
+    stack: list[ir.Node],
+) -> None:
+    producer = value.producer()
+    if producer is None or value in boundary:
+        leaves[value] = None
+    elif producer not in done:
+        stack.append(producer)
+
+
+def _reads(node: ir.Node) -> Iterator[ir.Value]:
+    yield from (v for v in node.inputs if v is not None)
+    yield from outer_values(node)
+
+
+def _fed(value: ir.Value) -> np.ndarray | None:
+    tensor = value.const_value
+    if tensor is None or tensor.nbytes <= _FED_ABOVE_BYTES:
+        return None
+    array = constant_of(value)
+    return array if array is not None and array.dtype.name in ("float32", "float64") else None
+
+
+def _assemble(
+    copier: _Copier,
+    leaves: Sequence[ir.Value],
+    copies: Sequence[ir.Node],
+    names: Mapping[ir.Value, str],
+    owner: ir.Model,
+) -> ir.Model:
+    weights = [copier.leaf(v) for v in leaves if _is_weight(v) and _fed(v) is None]
+    fed = [copier.leaf(v) for v in leaves if not _is_weight(v) or _fed(v) is not None]
+    for value in fed:
+        value.const_value = None
+    outputs = [copier.leaf(v) for v in names]
+    graph = ir.Graph(
+        fed,
+        outputs,
+        nodes=copies,
+        initializers=weights,
+        opset_imports=dict(owner.opset_imports),
+        name="region",
+    )
+    called = {(n.domain, n.op_type) for n in copies}
+    local = [f.clone() for f in owner.functions.values()] if _calls(owner, called) else []
+    return ir.Model(graph, ir_version=_IR_VERSION, functions=local)
+
+
+def _calls(owner: ir.Model, called: set[tuple[str, str]]) -> bool:
+    return any((f.domain, f.name) in called for f in owner.functions.values())
+
+
+def _varying(nodes: Sequence[ir.Node], free: set[ir.Value]) -> set[ir.Value]:
+    varying = set(free)
+    for node in nodes:
+        if node.op_type in _SHAPE_READERS and node.domain == "":
+            continue
+        if any(v in varying for v in _reads(node)):
+            varying.update(node.outputs)
+    return varying
+
+
+def _narrowest(values: Sequence[ir.Value]) -> np.dtype | None:
+    dtypes = {v.dtype for v in values if v.dtype is not None and v.dtype.is_floating_point()}
+    known = [t for t in (_numpy(d) for d in sorted(dtypes, key=int)) if t is not None]
+    return max(known, key=epsilon) if known else None
+
+
+def _numpy(dtype: ir.DataType) -> np.dtype | None:
+    found: np.dtype = np.dtype(dtype.numpy())
+    return found if is_float(found) else None
+
+
+class _Copier:
+    """Copies values and nodes; names stay where they are unique."""
+
+    def __init__(self) -> None:
+        self._copies: dict[ir.Value, ir.Value] = {}
+        self._taken: set[str] = set()
+
+    def leaf(self, value: ir.Value) -> ir.Value:
+        """Return the copy of a value, made at the first call."""
+        if value not in self._copies:
+            copy = ir.Value(name=self._unused(value.name or "v"), type=value.type)
+            if _is_weight(value):
+                copy.shape, copy.const_value = value.shape, value.const_value
+            self._copies[value] = copy
+        return self._copies[value]
+
+    def name(self, value: ir.Value) -> str:
+        """Return the name that the copy of `value` has."""
+        return self._copies[value].name or ""
+
+    def node(self, node: ir.Node) -> ir.Node:
+        """Return a copy of `node` that reads and makes copies."""
+        inputs = [None if v is None else self.leaf(v) for v in node.inputs]
+        attributes = [self._attribute(a) for a in node.attributes.values()]
+        copy = ir.Node(
+            node.domain,
+            node.op_type,
+            inputs,
+            attributes,
+            overload=node.overload,
+            num_outputs=len(node.outputs),
+            name=node.name,
+        )
+        for old, new in zip(node.outputs, copy.outputs, strict=True):
+            new.name = self._unused(old.name) if old.name else ""
+            self._copies[old] = new
+        return copy
+
+    def _attribute(self, attribute: ir.Attr) -> ir.Attr:
+        if attribute.is_ref():
+            return attribute
+        if attribute.type == ir.AttributeType.GRAPH:
+            return ir.AttrGraph(attribute.name, self._graph(attribute.as_graph()))
+        if attribute.type == ir.AttributeType.GRAPHS:
+            graphs = [self._graph(g) for g in attribute.as_graphs()]
+            return ir.AttrGraphs(attribute.name, graphs)
+        return attribute
+
+    def _graph(self, graph: ir.Graph) -> ir.Graph:
+        inputs = [self._typed(v) for v in graph.inputs]
+        weights = [self.leaf(v) for v in graph.initializers.values()]
+        nodes = [self.node(n) for n in graph]
+        outputs = [self.leaf(v) for v in graph.outputs]
+        for old, new in zip(graph.outputs, outputs, strict=True):
+            new.type = old.type
+        return ir.Graph(inputs, outputs, nodes=nodes, initializers=weights, name=graph.name)
+
+    def _typed(self, value: ir.Value) -> ir.Value:
+        copy = self.leaf(value)
+        copy.shape = value.shape
+        return copy
+
+    def _unused(self, name: str) -> str:
+        unique, number = name, 0
+        while unique in self._taken:
+            number += 1
+            unique = f"{name}~{number}"
+        self._taken.add(unique)
+        return unique

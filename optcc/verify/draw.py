@@ -1,0 +1,69 @@
+"""Draw probe contents: from what a value was seen to hold, or from its type alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from optcc.verify.numeric import is_float
+from optcc.verify.observe import Seen
+
+__all__ = ["draw_like", "draw_wide", "guess_seen"]
+
+_UNKNOWN_DIM = 3
+
+
+def draw_like(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarray:
+    """Draw an array of the distribution that was seen.
+
+    What was kept whole comes back as it was: small values may be sizes, positions or masks that
+    depend on each other. A bool that depends on the data is mixed, so that both branches count.
+
+    Args:
+        seen: What the value was in one probe.
+        rng: The only source of randomness.
+        fixed: The value never depends on data, so only what was seen is possible.
+    """
+    if seen.dtype == np.bool_ and not fixed:
+        return np.asarray(rng.random(seen.shape) < 0.5)
+    if seen.value is not None:
+        return seen.value
+    if seen.sample.size == 0:
+        return np.zeros(seen.shape, seen.dtype)
+    picks = rng.integers(0, seen.sample.size, seen.shape)
+    return seen.sample[picks]
+
+
+def draw_wide(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarray:
+    """Draw floats from a normal distribution instead; everything else as `draw_like`.
+
+    For a region that its usual values leave constant: a ReLU that only sees negative numbers.
+    """
+    if fixed or not is_float(seen.dtype):
+        return draw_like(seen, rng, fixed=fixed)
+    finite = seen.sample[np.isfinite(seen.sample.astype(np.float64))].astype(np.float64)
+    typical = float(np.median(np.abs(finite))) if finite.size else 0.0
+    scale = typical if 1e-3 < typical < 1e3 else 1.0
+    return (rng.standard_normal(seen.shape) * scale * 2.0).astype(seen.dtype)
+
+
+def guess_seen(value: ir.Value, probes: int) -> tuple[Seen, ...] | None:
+    """Make up what `value` may be, one entry per probe, from its type and shape alone.
+
+    Returns:
+        None when the type or rank is unknown, or when it holds integers, which may be positions.
+    """
+    if value.dtype is None or value.shape is None or value.dtype.is_integer():
+        return None
+    dtype = np.dtype(value.dtype.numpy())
+    if not is_float(dtype) and dtype != np.bool_:
+        return None
+    shapes = [_dims(value.shape.dims, k) for k in range(probes)]
+    grid = np.linspace(-2.0, 2.0, 512).astype(dtype)
+    return tuple(Seen(dtype, shape, None, grid) for shape in shapes)
+
+
+def _dims(dims: Sequence[int | ir.SymbolicDim], probe: int) -> tuple[int, ...]:
+    return tuple(d if isinstance(d, int) else _UNKNOWN_DIM + probe for d in dims)

@@ -1,0 +1,116 @@
+"""Measure how much rounding alone may move a result: disturb inputs and weights a little, look.
+
+A fold into a channel whose variance is tiny multiplies rounding errors by a large number, which is
+no fault of the fold. The disturbance is many times the rounding of one number, so that its effect
+is well measured, and is scaled back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from optcc.errors import BackendError
+from optcc.verify.cut import Cut
+from optcc.verify.execute import CutFeed, CutRunner
+from optcc.verify.numeric import epsilon, is_float
+
+__all__ = [
+    "Noise",
+    "change",
+    "disturb",
+    "disturbed_model",
+    "rounding_noise",
+    "rounding_unit",
+]
+
+_DISTURBANCE = {"float64": 2.0**-40, "float32": 2.0**-15, "float16": 2.0**-7, "bfloat16": 2.0**-4}
+_SAFETY = 32.0
+_DRAWS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How one output reacts.
+
+    Attributes:
+        rounding: Absolute error that rounding may make, with a safety factor.
+        moved: Absolute change under the disturbance itself.
+    """
+
+    rounding: float
+    moved: float
+
+
+def rounding_noise(
+    cut: Cut, feed: CutFeed, reference: tuple[np.ndarray, ...], rng: np.random.Generator
+) -> list[Noise]:
+    """Disturb a region and measure the change of each output.
+
+    Args:
+        cut: The region as it was.
+        feed: The probe.
+        reference: What the region gave for it.
+        rng: Chooses the signs of the disturbance.
+    """
+    if cut.model is None:
+        return [Noise(0.0, 0.0) for _ in reference]
+    moved = [0.0] * len(reference)
+    for _ in range(_DRAWS):
+        runner = CutRunner(_disturbed(cut, rng))
+        try:
+            results = runner.run({v: disturb(a, rng) for v, a in feed.items()})
+        except BackendError:
+            continue
+        pairs = zip(moved, reference, results, strict=True)
+        moved = [max(m, change(a, b)) for m, a, b in pairs]
+    unit = 0.0 if cut.narrowest is None else rounding_unit(cut.narrowest)
+    return [Noise(m * unit, m) for m in moved]
+
+
+def rounding_unit(dtype: np.dtype) -> float:
+    """Return the factor from a change under the disturbance to what rounding may do."""
+    if not is_float(dtype):
+        return 0.0
+    return epsilon(dtype) / _DISTURBANCE[dtype.name] * _SAFETY
+
+
+def change(reference: np.ndarray, got: np.ndarray) -> float:
+    """Return the largest finite difference; 0 where the two cannot be subtracted."""
+    if reference.shape != got.shape or reference.dtype.hasobject or reference.size == 0:
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        change = np.abs(np.asarray(reference, np.float64) - np.asarray(got, np.float64))
+    finite = change[np.isfinite(change)]
+    return float(finite.max()) if finite.size else 0.0
+
+
+def disturb(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Multiply every float by 1 plus or minus a little; other types stay."""
+    if not is_float(array.dtype):
+        return array
+    signs = rng.integers(0, 2, array.shape) * 2.0 - 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = array * (1.0 + signs * _DISTURBANCE[array.dtype.name])
+    return np.asarray(moved, dtype=array.dtype)
+
+
+def _disturbed(cut: Cut, rng: np.random.Generator) -> Cut:
+    assert cut.model is not None
+    constants = {n: disturb(a, rng) for n, a in cut.constants.items()}
+    return replace(cut, model=disturbed_model(cut.model, rng), constants=constants)
+
+
+def disturbed_model(model: ir.Model, rng: np.random.Generator) -> ir.Model:
+    """Copy `model` with every float weight of its main graph disturbed."""
+    copy = model.clone()
+    for value in copy.graph.initializers.values():
+        tensor = value.const_value
+        if tensor is None or not tensor.dtype.is_floating_point():
+            continue
+        array = tensor.numpy()
+        if is_float(array.dtype):
+            value.const_value = ir.tensor(disturb(array, rng), dtype=tensor.dtype)
+    return copy
