@@ -13,6 +13,7 @@ import onnx_ir as ir
 from optcc.errors import UnsupportedModelError
 from optcc.frontends.soundness import check_sound
 from optcc.graph import io
+from optcc.graph.names import plan_renamings, rename
 from optcc.graph.signature import Signature, signature_of
 from optcc.graph.walk import all_nodes, graphs_of
 
@@ -21,7 +22,7 @@ __all__ = ["LoadedModel", "load"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A model as it came in, in order and free of local functions.
+    """A model as it came in: in order, free of local functions, its names made unique.
 
     Attributes:
         model: The live graph; weights are views of the model's files.
@@ -61,9 +62,10 @@ def load(path: Path, *, data_root: Path | None = None) -> LoadedModel:
     """
     data = io.read_bytes(path)
     model = io.parse_model(data, path, data_root=data_root)
-    _name_nodes(model)
     _inline_functions(model)
     _free_negative_dims(model)
+    for renaming in plan_renamings(model):
+        rename(renaming)
     check_sound(model)
     weights = list(_weights(model))
     outside = sum(t.nbytes for t in weights if isinstance(t, ir.Tensor | ir.PackedTensor))
@@ -79,15 +81,6 @@ def load(path: Path, *, data_root: Path | None = None) -> LoadedModel:
         nodes=sum(1 for _ in all_nodes(model.graph)),
         parameters=sum(math.prod(t.shape.numpy()) for t in weights),
     )
-
-
-def _name_nodes(model: ir.Model) -> None:
-    """Name nameless nodes after their first output, so that messages can point at them."""
-    for graph in graphs_of(model):
-        for node in graph:
-            if not node.name:
-                made = next((v.name for v in node.outputs if v.name), "")
-                node.name = f"{made or graph.name}.{node.op_type}"
 
 
 def _inline_functions(model: ir.Model) -> None:

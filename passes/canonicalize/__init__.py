@@ -1,0 +1,1 @@
+"""One operator set, unique names, constants as initializers, fresh shapes."""
