@@ -24,7 +24,7 @@ __all__ = [
     "NodeAchieved",
 ]
 
-PRECISION_BITS = {"int4": 4, "int8": 8, "fp8": 8, "fp16": 16, "bf16": 16, "fp32": 32}
+PRECISION_BITS = {"int4": 4, "fp4": 4, "int8": 8, "fp8": 8, "fp16": 16, "bf16": 16, "fp32": 32}
 """Width of the arithmetic operands by precision name."""
 
 

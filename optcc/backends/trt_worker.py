@@ -1,0 +1,208 @@
+"""The child process that builds one engine: `python -m optcc.backends.trt_worker`.
+
+The first line of standard input is the job as JSON; each line of standard output is one event as
+JSON. End of input means that the parent is gone: the child then removes what it began and ends.
+Imports neither onnx_ir nor onnxruntime, so that the two processes together stay small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from optcc.backends.trt_adapter import TrtModule, load_module
+
+__all__ = ["main"]
+
+_ERRORS = frozenset({"ERROR", "INTERNAL_ERROR"})
+_NOT_FOR_TARGETS = "will not be able to run on target"
+_ROOT_PHASE = "Building engine"
+_LOG_LINES = 40
+
+
+class Channel:
+    """The way to the parent, and where the native library's callbacks end."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._steps: dict[str, int] = {}
+        self.errors: list[str] = []
+
+    def send(self, event: str, **facts: object) -> None:
+        """Write one event."""
+        with self._lock:
+            self._file.write(json.dumps({"event": event, **facts}) + "\n")
+            self._file.flush()
+
+    def log(self, severity: str, text: str) -> None:
+        """Keep errors, pass on the one warning that the library hides in its verbose log."""
+        if severity in _ERRORS and len(self.errors) < _LOG_LINES:
+            self.errors.append(text)
+        elif _NOT_FOR_TARGETS in text:
+            self.send("warning", text=text)
+
+    def phase(self, name: str, steps: int) -> None:
+        """Remember how long a phase is."""
+        self._steps[name] = steps
+
+    def step(self, name: str, done: int) -> None:
+        """Pass on an advance of the build as a whole."""
+        if name == _ROOT_PHASE:
+            self.send("step", done=done, total=self._steps.get(name))
+
+
+def main() -> int:
+    """Build what standard input asks for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; the library swallows it
+    channel = Channel(_take_stdout())
+    job: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+    _watch_parent(Path(job["out"]))
+    try:
+        trt = load_module(job["module"])
+    except (ImportError, OSError) as error:
+        channel.send("failed", stage="import", log=[str(error)])
+        return 1
+    channel.send("loaded", version=trt.version)
+    return 0 if job["probe"] or _build_apart(trt, job, channel) else 1
+
+
+def _take_stdout() -> IO[str]:
+    """Keep standard output for events; what native code prints goes to standard error."""
+    events = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)
+    return events
+
+
+def _watch_parent(out: Path) -> None:
+    """Start the thread that ends this process, and what it wrote, when the parent is gone."""
+    waiting = threading.Event()
+
+    def watch() -> None:
+        waiting.set()
+        while os.read(0, 4096):
+            pass
+        out.unlink(missing_ok=True)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    waiting.wait()
+
+
+def _build_apart(trt: TrtModule, job: dict[str, Any], channel: Channel) -> bool:
+    """Build in a fresh thread, which has a heap of its own.
+
+    The builder orders some things by their addresses. In the main thread these would depend on
+    what Python allocated before: on path lengths, on the files in the folders it imports from.
+    """
+    results: list[bool] = []
+
+    def build() -> None:
+        results.append(EngineBuild(trt, job, channel).run())
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    thread.join()
+    return results == [True]
+
+
+class EngineBuild:
+    """One build; holds what the native library needs alive until it ends."""
+
+    def __init__(self, trt: TrtModule, job: dict[str, Any], channel: Channel) -> None:
+        self._begin = time.monotonic()
+        self._trt, self._job, self._channel = trt, job, channel
+        logger = trt.logger(channel)
+        self._builder = trt.module.Builder(logger)
+        self._network = self._builder.create_network(0)
+        self._parser = trt.module.OnnxParser(self._network, logger)
+        self._config = self._builder.create_builder_config()
+
+    def run(self) -> bool:
+        """Parse, configure, build and write; failures are sent, not raised."""
+        if not self._parser.parse_from_file(self._job["model"]):
+            return self._fail("parse", errors=self._parser_errors())
+        self._config.progress_monitor = self._trt.monitor(self._channel)
+        self._trt.require_fp32(self._config)
+        if problem := self._set_targets() or self._set_profile():
+            return self._fail("profile", log=[problem])
+        return self._write()
+
+    def _fail(self, stage: str, **facts: object) -> bool:
+        self._channel.send("failed", **{"stage": stage, "log": self._channel.errors, **facts})
+        return False
+
+    def _parser_errors(self) -> list[dict[str, object]]:
+        found = [self._parser.get_error(i) for i in range(self._parser.num_errors)]
+        return [
+            {
+                "code": str(error.code()).rpartition(".")[2],
+                "text": error.desc(),
+                "op": error.node_operator(),
+                "node": error.node_name(),
+            }
+            for error in found
+        ]
+
+    def _set_targets(self) -> str:
+        if not self._job["targets"] or not self._trt.has_targets:
+            return ""
+        unknown = self._trt.set_targets(self._config, self._job["targets"])
+        what = f"{self._job['module']} {self._trt.version} cannot build for"
+        return f"{what} {', '.join(unknown)}" if unknown else ""
+
+    def _set_profile(self) -> str:
+        shapes = {entry["name"]: entry for entry in self._job["profile"]}
+        profile = self._builder.create_optimization_profile()
+        used = False
+        for tensor in map(self._network.get_input, range(self._network.num_inputs)):
+            if tensor.is_shape_tensor:
+                return f"input {tensor.name!r} holds a shape; its values would have to be known"
+            if -1 not in tuple(tensor.shape):
+                continue
+            entry = shapes.get(tensor.name)
+            if entry is None:
+                return f"input {tensor.name!r} is dynamic and no shapes are given for it"
+            try:
+                profile.set_shape(tensor.name, entry["min"], entry["opt"], entry["max"])
+            except RuntimeError as error:
+                return f"input {tensor.name!r} cannot have the given shapes: {error}"
+            used = True
+        if used and not profile:
+            return "the given shapes are not ordered: every dimension needs min <= opt <= max"
+        if used:
+            self._config.add_optimization_profile(profile)
+        return ""
+
+    def _write(self) -> bool:
+        try:
+            with Path(self._job["out"]).open("wb") as file:
+                writer = self._trt.writer(file)
+                built = self._builder.build_serialized_network_to_stream(
+                    self._network, self._config, writer
+                )
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            return self._fail("write", log=[error.strerror or str(error)])
+        if writer.error is not None:
+            return self._fail("write", log=[writer.error.strerror or str(writer.error)])
+        if not built:
+            return self._fail("build")
+        self._channel.send(
+            "built",
+            sha256=writer.sha256,
+            bytes=writer.written,
+            build_s=round(time.monotonic() - self._begin, 3),
+        )
+        return True
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
