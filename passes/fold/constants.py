@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -49,18 +49,26 @@ class FoldConstants:
     def run(self, model: ir.Model, ctx: PassContext) -> PassResult:
         """Fold in graph order, so that chains fold in one run."""
         result = PassResult()
+        opsets = model.opset_imports
         for graph in list(model.graphs()):
             for node in list(graph):
                 if node.graph is graph and _is_foldable(node):
-                    self._fold(graph, node, ctx, result)
+                    self._fold(graph, node, opsets, ctx, result)
         return result
 
-    def _fold(self, graph: ir.Graph, node: ir.Node, ctx: PassContext, result: PassResult) -> None:
+    def _fold(
+        self,
+        graph: ir.Graph,
+        node: ir.Node,
+        opsets: Mapping[str, int],
+        ctx: PassContext,
+        result: PassResult,
+    ) -> None:
         wanted = [v for v in node.outputs if v.uses() or v.is_graph_output()]
         if not wanted:
             return
         try:
-            arrays = _evaluate(node, ctx)
+            arrays = _evaluate(node, opsets, ctx)
         except Reject as reject:
             result.rejects.append(Rejection(node.name or "", str(reject)))
             return
@@ -86,7 +94,9 @@ def _holds_tensors(node: ir.Node) -> bool:
     )
 
 
-def _evaluate(node: ir.Node, ctx: PassContext) -> dict[ir.Value, np.ndarray]:
+def _evaluate(
+    node: ir.Node, opsets: Mapping[str, int], ctx: PassContext
+) -> dict[ir.Value, np.ndarray]:
     """Run the node.
 
     Raises:
@@ -101,13 +111,29 @@ def _evaluate(node: ir.Node, ctx: PassContext) -> dict[ir.Value, np.ndarray]:
     inputs = [constant_of(v) for v in node.inputs]
     _refuse_division_by_zero(node, inputs)
     try:
-        arrays = ctx.evaluate(node, inputs)
+        arrays = ctx.evaluate(_detached(node, opsets), inputs)
     except BackendError as error:
         raise Reject(f"the runtime cannot compute it: {error.what}") from error
     named = [v for v in node.outputs if v.name]
     if sum(a.nbytes for a in arrays) > limit:
         raise Reject(f"the result has {sum(a.nbytes for a in arrays)} bytes, {limit} are allowed")
     return dict(zip(named, arrays, strict=True))
+
+
+def _detached(node: ir.Node, opsets: Mapping[str, int]) -> ir.Node:
+    """Copy the node into a graph that knows the opsets; a nested graph does not."""
+    copy = ir.Node(
+        node.domain,
+        node.op_type,
+        [None] * len(node.inputs),
+        node.attributes.values(),
+        num_outputs=len(node.outputs),
+        name=node.name,
+    )
+    for new, old in zip(copy.outputs, node.outputs, strict=True):
+        new.name = old.name
+    ir.Graph([], [], nodes=[copy], opset_imports=dict(opsets))
+    return copy
 
 
 def _freed_bytes(node: ir.Node) -> int:
