@@ -18,8 +18,8 @@ from optcc.graph.walk import all_nodes, graphs_of
 __all__ = [
     "check",
     "clone",
-    "convert_opset",
     "infer_values",
+    "operator_deprecated",
     "operator_known",
     "parse_model",
     "read_bytes",
@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 _KEEP_BYTES = 1 << 12
-"""Smaller initializers stay in a model that is only looked at: shapes may follow from them."""
 
 _INLINE_BYTES = 1 << 10
 """Tensors up to this size stay in the model file when the others get a data file."""
@@ -343,16 +342,20 @@ def clone(model: ir.Model) -> ir.Model:
 # ---- looking at a model without its weights
 
 
-def without_weights(model: ir.Model) -> ir.Model:
+def without_weights(model: ir.Model, *, keep_bytes: int = _KEEP_BYTES) -> ir.Model:
     """Copy `model` with the data of large initializers left out, types and dims kept.
 
     The copy is for looking at: it cannot be run.
+
+    Args:
+        model: It is not changed.
+        keep_bytes: Initializers up to this size keep their data; shapes may follow from them.
     """
     light = model.clone()
     for graph in light.graphs():
         for value in graph.initializers.values():
             tensor = value.const_value
-            if tensor is not None and tensor.nbytes > _KEEP_BYTES:
+            if tensor is not None and tensor.nbytes > keep_bytes:
                 value.const_value = _elsewhere(tensor, "absent", 0)
     return light
 
@@ -407,8 +410,18 @@ def operator_known(domain: str, op_type: str, version: int) -> bool:
     return bool(onnx.defs.has(op_type, version, domain))
 
 
+def operator_deprecated(domain: str, op_type: str, version: int) -> bool:
+    """Tell whether the standard keeps the operator in that version only as deprecated."""
+    known = operator_known(domain, op_type, version)
+    return known and bool(onnx.defs.get_schema(op_type, version, domain).deprecated)
+
+
 def check(model: ir.Model) -> list[str]:
-    """Compare each node with its operator's definition; return the problems as short texts."""
+    """Compare each node with its operator's definition; return the problems as short texts.
+
+    Nodes that hold graphs are left out (their inner nodes are not), so are operators that the
+    standard does not define or only keeps as deprecated.
+    """
     context = onnx.checker.DEFAULT_CONTEXT.__class__()
     context.ir_version = model.ir_version or 10
     context.opset_imports = dict(model.opset_imports)
@@ -430,25 +443,6 @@ def _holds_graph(node: ir.Node) -> bool:
 
 def _has_schema(node: ir.Node, model: ir.Model) -> bool:
     version = model.opset_imports.get(node.domain)
-    return version is not None and operator_known(node.domain, node.op_type, version)
-
-
-def convert_opset(model: ir.Model, version: int) -> ir.Model:
-    """Return a copy of `model` at another version of the default operator set.
-
-    Args:
-        model: Its weights are kept out of the converter and put back after it.
-        version: The wanted version.
-
-    Raises:
-        UnsupportedModelError: onnx has no conversion for one of the nodes.
-    """
-    light = without_weights(model)
-    proto = ir.to_proto(light)
-    try:
-        converted = onnx.version_converter.convert_version(proto, version)
-    except (RuntimeError, ValueError) as error:
-        raise UnsupportedModelError(
-            f"cannot raise the operator set to {version}: {_root_cause(error)}"
-        ) from error
-    return ir.from_proto(converted)
+    if version is None or not operator_known(node.domain, node.op_type, version):
+        return False
+    return not operator_deprecated(node.domain, node.op_type, version)
