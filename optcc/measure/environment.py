@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["environment", "package_versions"]
+__all__ = ["environment", "package_versions", "usable_cores"]
 
 _PACKAGES = (
     "optcc-compiler",
@@ -51,7 +51,7 @@ def environment() -> dict[str, str]:
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": cpu,
         "cpu_flags": " ".join(flags),
-        "cores": str(_usable_cores()),
+        "cores": str(usable_cores()),
         "memory_mib": _memory_mib(),
     }
     return {k: v for k, v in facts.items() if v}
@@ -71,7 +71,8 @@ def _processor() -> tuple[str, list[str]]:
     return name, [f for f in _TOLD_FLAGS if f in present]
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from optcc.measure.accuracy import AccuracyFigures, OutputFigures
+from optcc.measure.figures import AccuracyFigures, OutputFigures
 
 __all__ = ["LEAST_AGREEMENT", "LEAST_SQNR_DB", "GateResult", "fewest_samples", "judge"]
 
