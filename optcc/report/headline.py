@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optcc.report.schema import AccuracyRow, EngineRow, Finding, Report
-from optcc.report.wording import achieved_counts, byte_size, points, ratio
+from optcc.report.wording import achieved_counts, byte_size, metric_value, percent, ratio
 
 __all__ = ["Fact", "headline", "is_random", "red_findings", "worst_row"]
 
@@ -63,10 +63,12 @@ def _accuracy(report: Report) -> Fact | None:
         lost = max(row.drop_points, 0.0)
         gained = f"{-row.drop_points:+.2f} points" if row.drop_points < -0.005 else ""
         value = gained or f"{lost:.2f} points"
-        note = f"{points(row.original)} -> {points(row.value)}, worst artifact {row.file}"
+        before = metric_value(row.metric, row.original)
+        after = metric_value(row.metric, row.value)
+        note = f"{before} -> {after}, worst artifact {row.file}"
         return Fact(f"{row.metric} {'change' if gained else 'drop'}", value, note)
     if row.agreement is not None:
-        return Fact("agreement", points(row.agreement), f"with the original, worst {row.file}")
+        return Fact("agreement", percent(row.agreement), f"with the original, worst {row.file}")
     noise = min((o.sqnr_db for o in row.outputs if o.sqnr_db is not None), default=None)
     value = "exact" if noise is None else f"{noise:.1f} dB"
     return Fact("signal to noise", value, f"worst output of {row.file}")
@@ -97,4 +99,4 @@ def _engine(row: EngineRow) -> Fact:
     name, count = max(counts, key=lambda item: item[1], default=("", 0))
     value = f"{count} of {total} nodes {name}" if counts else "plan not read"
     note = f"{row.file}, {byte_size(row.bytes)}; {row.runs_on or ', '.join(row.targets)}"
-    return Fact(f"{row.backend} engine", value, note)
+    return Fact(f"engine for {row.backend}", value, note)

@@ -14,7 +14,8 @@ from optcc.report.wording import (
     achieved_counts,
     achieved_text,
     byte_size,
-    points,
+    metric_value,
+    percent,
     ratio,
     signed_points,
     speedup,
@@ -118,14 +119,14 @@ def _class_bar(item: tuple[str, float]) -> Bar:
 def _drop_bar(row: AccuracyRow, limit: Mark | None) -> Bar:
     drop = row.drop_points or 0.0
     over = limit is not None and drop > limit.value
-    change = f"{points(row.original)} → {points(row.value)}"
-    text = f"{signed_points(drop)} ({change})"
+    before, after = (metric_value(row.metric, v) for v in (row.original, row.value))
+    text = f"{signed_points(drop)} ({before} → {after})"
     return Bar(label=_row_label(row), value=drop, text=text, kind="over" if over else "within")
 
 
 def _agreement_bar(row: AccuracyRow) -> Bar:
     value = row.agreement or 0.0
-    return Bar(label=_row_label(row), value=value, text=points(value), kind="optimized")
+    return Bar(label=_row_label(row), value=value, text=percent(value), kind="optimized")
 
 
 def _row_label(row: AccuracyRow) -> str:

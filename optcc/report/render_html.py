@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from optcc.report import pictures
 from optcc.report.headline import headline, is_random, red_findings, worst_row
 from optcc.report.schema import Percentiles, Report
 from optcc.report.verdict import is_switched_off
-from optcc.report.wording import byte_size, points, seconds, signed_points, speedup
+from optcc.report.wording import byte_size, metric_value, percent, seconds, signed_points, speedup
 
 __all__ = ["render_html"]
 
@@ -19,11 +20,7 @@ _BANNERS = {"pass": "pass", "pass (agreement only)": "pass", "fail": "fail"}
 
 def render_html(report: Report) -> str:
     """Return a self-contained page; the same report gives the same text."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    source = files("optcc.report").joinpath("templates/report.html.j2").read_text("utf-8")
-    return environment.from_string(source).render(
+    return _template().render(
         r=report,
         banner=_BANNERS.get(report.verdict, "warn"),
         facts=headline(report),
@@ -34,13 +31,23 @@ def render_html(report: Report) -> str:
         pictures=_pictures(report),
         off=is_switched_off,
         size=byte_size,
-        points=points,
+        percent=percent,
+        metric=metric_value,
         change=signed_points,
         seconds=seconds,
         speedup=speedup,
         number=_number,
         times=_times,
     )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    source = files("optcc.report").joinpath("templates/report.html.j2").read_text("utf-8")
+    return environment.from_string(source)
 
 
 def _pictures(report: Report) -> dict[str, object]:

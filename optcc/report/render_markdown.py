@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from optcc.report.headline import headline, red_findings
 from optcc.report.schema import AccuracyRow, Report
@@ -12,7 +14,8 @@ from optcc.report.verdict import is_switched_off
 from optcc.report.wording import (
     achieved_text,
     byte_size,
-    points,
+    metric_value,
+    percent,
     seconds,
     signed_points,
     speedup,
@@ -23,19 +26,15 @@ __all__ = ["render_markdown"]
 
 def render_markdown(report: Report) -> str:
     """Return the report as GitHub-flavored Markdown; the same report gives the same text."""
-    environment = Environment(  # noqa: S701 - Markdown; `cell` escapes what would break a table
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["cell"] = _cell
-    source = files("optcc.report").joinpath("templates/report.md.j2").read_text("utf-8")
-    text = environment.from_string(source).render(
+    text = _template().render(
         r=report,
         facts=headline(report),
         red=red_findings(report),
         off=is_switched_off,
         achieved=achieved_text,
         size=byte_size,
-        points=points,
+        percent=percent,
+        metric=metric_value,
         change=signed_points,
         seconds=seconds,
         speedup=speedup,
@@ -44,9 +43,20 @@ def render_markdown(report: Report) -> str:
     return text.rstrip("\n") + "\n"
 
 
-def _cell(text: str) -> str:
-    """Keep `text` inside one table cell."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+@cache
+def _template() -> Template:
+    environment = Environment(  # noqa: S701 - Markdown; the filter `plain` escapes
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["plain"] = _plain
+    source = files("optcc.report").joinpath("templates/report.md.j2").read_text("utf-8")
+    return environment.from_string(source)
+
+
+def _plain(text: str) -> str:
+    """Keep `text` inside one table cell, and markup in it from acting."""
+    marked = re.sub(r"([\\|*`\[\]])", r"\\\1", text.replace("\n", " "))
+    return marked.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _least_sqnr(row: AccuracyRow) -> str:

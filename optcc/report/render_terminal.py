@@ -1,4 +1,4 @@
-"""The report on a terminal: the verdict, the headline facts, one table per question."""
+"""The report on a terminal: one table per question; verdict and headline facts last, in sight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from optcc.report.schema import EngineRow, Report
 from optcc.report.wording import (
     achieved_text,
     byte_size,
-    points,
+    metric_value,
+    percent,
     ratio,
     seconds,
     signed_points,
@@ -43,11 +44,6 @@ def print_report(report: Report, console: Console) -> None:
     for finding in red_findings(report):
         text = Text(finding.message, style="bold red")
         console.print(Panel(text, title=title, border_style="red"))
-    style = _STYLES.get(report.verdict, "bold yellow")
-    console.print(Text.assemble((report.verdict, style), f"  {report.model.name}"))
-    for reason in report.reasons:
-        console.print(Text(f"  - {reason}"))
-    _print_headline(report, console)
     for table in (_accuracy(report), _latency(report), _engines(report)):
         if table.row_count:
             console.print(table)
@@ -55,12 +51,19 @@ def print_report(report: Report, console: Console) -> None:
     _print_fallbacks(report, console)
     for warning in report.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"))
-    console.print(
-        Text(
-            f"compiled in {seconds(report.resources.compile_s)}, "
-            f"peak memory {report.resources.peak_mib:.0f} MiB"
-        )
+    _print_verdict(report, console)
+    _print_headline(report, console)
+
+
+def _print_verdict(report: Report, console: Console) -> None:
+    style = _STYLES.get(report.verdict, "bold yellow")
+    took = (
+        f"{report.model.name}, compiled in {seconds(report.resources.compile_s)} "
+        f"with {report.resources.peak_mib:.0f} MiB"
     )
+    console.print(Text.assemble((report.verdict, style), f": {took}"))
+    for reason in report.reasons:
+        console.print(Text(f"  - {reason}"))
 
 
 def _print_headline(report: Report, console: Console) -> None:
@@ -68,9 +71,7 @@ def _print_headline(report: Report, console: Console) -> None:
     for fact in headline(report):
         grid.add_row(fact.label, Text(fact.value, style="bold"), Text(fact.note, style="dim"))
     if grid.row_count:
-        console.print()
         console.print(grid)
-        console.print()
 
 
 def _accuracy(report: Report) -> Table:
@@ -80,10 +81,10 @@ def _accuracy(report: Report) -> Table:
         table.add_row(
             escape(row.file) + (" (simulated)" if row.simulated else ""),
             row.metric or "-",
-            points(row.original),
-            points(row.value),
+            metric_value(row.metric, row.original),
+            metric_value(row.metric, row.value),
             signed_points(row.drop_points),
-            points(row.agreement),
+            percent(row.agreement),
             "exact" if noise is None else f"{noise:.1f} dB",
         )
     return table

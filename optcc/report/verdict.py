@@ -67,7 +67,7 @@ def is_switched_off(gate: Gate) -> bool:
 def _failures(evidence: Evidence) -> Iterator[str]:
     for gate in evidence.gates:
         if gate.passed is False:
-            yield f"{_of(gate)} is {gate.value}, the limit is {gate.limit}"
+            yield f"{_of(gate)}: {gate.value}; the limit is {gate.limit}"
     for row in evidence.passes:
         if row.check.verdict == "fail":
             yield f"pass {row.name} broke its promise ({row.exactness})"
@@ -110,7 +110,7 @@ def _unproven(passes: Sequence[PassRow]) -> Iterator[str]:
 def _too_little(evidence: Evidence) -> Iterator[str]:
     for gate in evidence.gates:
         if gate.passed is None and not is_switched_off(gate):
-            yield f"{_of(gate)} is {gate.value}: too few samples to judge against {gate.limit}"
+            yield f"{_of(gate)}: {gate.value}; too few samples to judge against {gate.limit}"
 
 
 def _without_labels(evidence: Evidence) -> Iterator[str]:
@@ -120,4 +120,4 @@ def _without_labels(evidence: Evidence) -> Iterator[str]:
 
 
 def _of(gate: Gate) -> str:
-    return f"{gate.name} of {gate.file}" if gate.file else gate.name
+    return f"{gate.name} in {gate.file}" if gate.file else gate.name

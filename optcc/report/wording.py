@@ -8,13 +8,15 @@ __all__ = [
     "achieved_counts",
     "achieved_text",
     "byte_size",
-    "points",
+    "metric_value",
+    "percent",
     "ratio",
     "seconds",
     "signed_points",
     "speedup",
 ]
 
+_SHARES = ("top1", "top5", "f1")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -28,9 +30,16 @@ def byte_size(count: int) -> str:
     raise AssertionError(value)
 
 
-def points(metric: float | None) -> str:
-    """Return a metric in 0..1 as a percentage; a dash when it was not measured."""
-    return "-" if metric is None else f"{100 * metric:.2f} %"
+def percent(share: float | None) -> str:
+    """Return a share in 0..1 as a percentage; a dash when it was not measured."""
+    return "-" if share is None else f"{100 * share:.2f} %"
+
+
+def metric_value(metric: str | None, value: float | None) -> str:
+    """Return a metric: shares as a percentage, everything else as it is."""
+    if value is None or metric in _SHARES:
+        return percent(value)
+    return f"{value:.4g}"
 
 
 def signed_points(drop: float | None) -> str:
