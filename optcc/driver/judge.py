@@ -1,0 +1,141 @@
+"""Measure every emitted model against the original, and hold it to the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+
+from optcc.backends.device import find_cuda_device
+from optcc.calibrate.dataset import Dataset, from_feeds
+from optcc.config.request import Precision
+from optcc.driver.work import CPU_MODEL, MODEL, Artifact, Work
+from optcc.graph.signature import Dim
+from optcc.measure.accuracy import check_metric, evaluate_all
+from optcc.measure.gates import judge
+from optcc.measure.latency import LatencyFigures, compare_latency
+from optcc.passkit.contract import Feed
+from optcc.report.schema import LatencyRow, Percentiles, Speedup
+from optcc.runtime.session import Session
+from optcc.verify.probes import make_probes
+from optcc.verify.reference import open_model
+
+__all__ = ["find_metric", "measure"]
+
+_THREADS = 1
+_LATENCY_FEEDS = 4
+_RUNTIME = "onnxruntime"
+_NO_DEVICE = "no CUDA device"
+
+
+def find_metric(work: Work) -> None:
+    """Decide the metric before the long work, and find out that the original runs at all."""
+    if work.data.evaluation is None:
+        return
+    work.metric = check_metric(Session(work.original), work.data.evaluation, work.request.metric)
+
+
+def measure(work: Work) -> None:
+    """Fill in accuracy, gates and latency."""
+    samples = work.data.evaluation or _made_up_samples(work)
+    work.progress.stage("accuracy")
+    with work.timers.stage("accuracy"):
+        _accuracy(work, samples)
+    work.gates = judge(work.request.max_drop, list(work.accuracy.items()))
+    work.progress.stage("latency")
+    with work.timers.stage("latency"):
+        feeds = list(islice(_single(work, samples), _LATENCY_FEEDS))
+        work.latency = [_latency(work, a, feeds) for a in work.artifacts]
+    work.latency += list(_engine_rows(work))
+
+
+def _made_up_samples(work: Work) -> Dataset:
+    """Make seeded inputs where there is no data at all."""
+    loaded, feeds = work.loaded, []
+    for seed in range(8):
+        feeds += make_probes(
+            loaded.model, loaded.signature, work.data.profile, (), work.request.seed + 2 * seed
+        )
+    work.warn("no evaluation data: the artifacts are compared on seeded random inputs")
+    return from_feeds(feeds, loaded.signature, "seeded inputs")
+
+
+def _accuracy(work: Work, samples: Dataset) -> None:
+    with ExitStack() as stack:
+        sessions = {a.file: stack.enter_context(open_model(a.judged)) for a in work.artifacts}
+        work.accuracy = evaluate_all(
+            Session(work.original),
+            sessions,
+            samples,
+            work.metric or work.request.metric,
+            lambda done: work.progress.step(done, samples.samples),
+        )
+
+
+def _single(work: Work, samples: Dataset) -> Iterator[Feed]:
+    """Cut feeds to one sample where the model leaves the batch free."""
+    free = {s.name: s.dims for s in work.loaded.signature.inputs if _has_free_batch(s.dims)}
+    for batch in samples.batches():
+        for row in range(batch.count if free else 1):
+            yield {n: a[row : row + 1] if n in free else a for n, a in batch.feed.items()}
+
+
+def _has_free_batch(dims: tuple[Dim, ...] | None) -> bool:
+    return bool(dims) and not isinstance((dims or (1,))[0], int)
+
+
+def _latency(work: Work, artifact: Artifact, feeds: list[Feed]) -> LatencyRow:
+    reason = _why_not_timed(work, artifact)
+    if reason:
+        return LatencyRow(file=artifact.file, runtime=_RUNTIME, not_measured=reason)
+    figures = compare_latency(
+        work.original,
+        work.folder.stage / artifact.file,
+        feeds,
+        threads=_THREADS,
+        seed=work.request.seed,
+    )
+    return _latency_row(artifact.file, figures, _batch_of(feeds))
+
+
+def _why_not_timed(work: Work, artifact: Artifact) -> str:
+    if artifact.file != MODEL or work.artifact(CPU_MODEL) is None:
+        return ""
+    if work.data.precision is Precision.FP16:
+        return f"a CPU has no half precision; {CPU_MODEL} is its artifact"
+    return f"spelled for TensorRT, no fast CPU kernels take it; {CPU_MODEL} is for the CPU"
+
+
+def _batch_of(feeds: list[Feed]) -> int:
+    first = next((a for a in feeds[0].values() if a.ndim), None)
+    return len(first) if first is not None else 1
+
+
+def _latency_row(file: str, figures: LatencyFigures, batch: int) -> LatencyRow:
+    sides = [
+        Percentiles(p50_ms=q.p50_ms, p90_ms=q.p90_ms, p99_ms=q.p99_ms)
+        for q in (figures.original, figures.optimized)
+    ]
+    return LatencyRow(
+        file=file,
+        runtime=_RUNTIME,
+        threads=figures.threads,
+        batch=batch,
+        warmup_runs=figures.warmup_runs,
+        runs=figures.runs,
+        original=sides[0],
+        optimized=sides[1],
+        speedup=Speedup(median=figures.speedup.median, ci95=figures.speedup.ci95),
+    )
+
+
+def _engine_rows(work: Work) -> Iterator[LatencyRow]:
+    device = find_cuda_device()
+    for engine in work.engines:
+        if not engine.file:
+            continue
+        if device is None:
+            reason = _NO_DEVICE
+        else:
+            reason = f"{device.name} ({device.target}) is not among the engine's targets"
+        yield LatencyRow(file=engine.file, runtime=engine.backend, not_measured=reason)
