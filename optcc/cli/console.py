@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -9,14 +10,42 @@ from typing import TextIO
 
 from optcc.errors import OptccError
 
-__all__ = ["LiveLine", "Warnings", "error", "make_progress", "out", "printable", "status", "warn"]
+__all__ = [
+    "LiveLine",
+    "Warnings",
+    "error",
+    "flush",
+    "make_progress",
+    "out",
+    "printable",
+    "status",
+    "warn",
+]
 
 _REDRAW_S = 0.1
 
 
 def out(text: str) -> None:
-    """Write a result to stdout."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    """Write a result to stdout; a reader who has gone is no error."""
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    except BrokenPipeError:
+        _discard_stdout()
+
+
+def flush() -> None:
+    """Write out what is buffered, before the interpreter does it and complains."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_stdout()
+
+
+def _discard_stdout() -> None:
+    """Let everything that is still written to stdout vanish."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def status(text: str) -> None:

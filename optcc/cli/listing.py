@@ -42,10 +42,11 @@ def render_doctor(rows: Sequence[DoctorRow]) -> str:
     lines = []
     for row in rows:
         mark = "ok" if row.ok else "--"
-        lines.append(f"{mark}  {row.name:<{width}}  {row.version} {row.detail}".rstrip())
+        known = " ".join(part for part in (row.version, row.detail) if part)
+        lines.append(f"{mark}  {row.name:<{width}}  {known}".rstrip())
         if row.hint and not row.ok:
             lines.append(f"    {'':<{width}}  hint: {row.hint}")
-    return "\n".join(" ".join(line.split(" ")).rstrip() for line in lines) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def to_json(value: object) -> str:

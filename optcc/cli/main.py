@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import traceback
@@ -49,8 +48,7 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     code = run(sys.argv[1:])
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
+    console.flush()
     sys.exit(code)
 
 
@@ -72,17 +70,15 @@ def run(arguments: Sequence[str]) -> int:
         console.error(_usage(problem))
         return int(ExitCode.CONFIG)
     except (KeyboardInterrupt, typer.Abort):
-        console.status("interrupted")
-        return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(ExitCode.DONE)
+        result = int(ExitCode.INTERRUPTED)
     except Exception:  # a bug of ours: the whole traceback is wanted
         traceback.print_exc()
         console.status(
             f"error: this is a bug in optcc {__version__}; please report it with the above"
         )
         return int(ExitCode.BUG)
+    if result == ExitCode.INTERRUPTED:
+        console.status("interrupted")
     return result if isinstance(result, int) else int(ExitCode.DONE)
 
 

@@ -6,6 +6,7 @@ import sys
 
 from rich.console import Console
 
+from optcc.cli import console
 from optcc.report import render_terminal
 from optcc.report.schema import Report
 
@@ -17,6 +18,6 @@ _PLAIN_WIDTH = 100
 def print_report(report: Report) -> None:
     """Print on stdout; plain text of a fixed width when it is not a terminal."""
     if not sys.stdout.isatty():
-        sys.stdout.write(render_terminal.render_terminal(report, width=_PLAIN_WIDTH))
+        console.out(render_terminal.render_terminal(report, width=_PLAIN_WIDTH))
         return
     render_terminal.print_report(report, Console(file=sys.stdout, highlight=False))

@@ -29,11 +29,12 @@ def report_command(
     form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TERMINAL,
 ) -> None:
     """Render the report in OUT again."""
-    from optcc.driver import load_report, render_report
-
     if form is Format.TERMINAL:
         from optcc.cli.rendering import print_report
+        from optcc.driver import load_report
 
         print_report(load_report(folder))
         return
+    from optcc.driver import render_report
+
     console.out(render_report(folder, form.value))
