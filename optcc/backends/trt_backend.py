@@ -16,7 +16,7 @@ from optcc.backends.engine_file import read_header
 from optcc.backends.trt_achieved import achieved_precision
 from optcc.backends.trt_errors import Failure, explain
 from optcc.backends.trt_plan import read_plan
-from optcc.errors import ConfigError, UnsupportedModelError, WriteError
+from optcc.errors import ConfigError, WriteError
 from optcc.progress import Progress
 from optcc.targets.catalog import default_targets, find_target
 
@@ -207,12 +207,9 @@ class _Talk:
 
 
 def _read_graph(path: Path) -> ir.Model:
-    import onnx_ir as ir
+    from optcc.graph.io import read_model
 
-    try:
-        return ir.load(path)
-    except Exception as error:  # onnx_ir raises many kinds for a malformed file
-        raise UnsupportedModelError(f"{path.name} cannot be read: {error}") from error
+    return read_model(path)
 
 
 def _relative(path: Path, start: Path) -> str:

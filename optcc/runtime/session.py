@@ -13,12 +13,16 @@ from optcc.errors import BackendError
 
 __all__ = ["OptimizationLevel", "Session"]
 
+_WEIGHTS_FILE = "session.optimized_model_external_initializers_file_name"
+_WEIGHTS_MIN_BYTES = "session.optimized_model_external_initializers_min_size_in_bytes"
+
 
 class OptimizationLevel(Enum):
     """How much the runtime may rewrite the graph itself."""
 
     OFF = "ORT_DISABLE_ALL"
     BASIC = "ORT_ENABLE_BASIC"
+    EXTENDED = "ORT_ENABLE_EXTENDED"
     ALL = "ORT_ENABLE_ALL"
 
 
@@ -29,7 +33,8 @@ class Session:
         source: Serialized model, or the path of a model file (needed for external data).
         level: Runtime optimizations; OFF for every reference.
         threads: Intra-op threads; 1 gives reproducible sums.
-        save_optimized: Where the runtime shall write its own optimized graph.
+        save_optimized: Where the runtime shall write its own optimized graph; larger constants go
+            into `<name>.data` beside it.
 
     Raises:
         BackendError: The runtime refuses the model.
@@ -54,6 +59,9 @@ class Session:
         options.add_session_config_entry("session.force_spinning_stop", "1")
         if save_optimized is not None:
             options.optimized_model_filepath = str(save_optimized)
+            weights = f"{save_optimized.name}.data"  # keeps the graph small, and below 2 GiB
+            options.add_session_config_entry(_WEIGHTS_FILE, weights)
+            options.add_session_config_entry(_WEIGHTS_MIN_BYTES, "1024")
         model = str(source) if isinstance(source, Path) else source
         try:
             self._session: Any = ort.InferenceSession(
