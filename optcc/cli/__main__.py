@@ -1,5 +1,0 @@
-"""`python -m optcc.cli` is the same as `optcc`."""
-
-from optcc.cli.main import main
-
-main()
