@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+
 import pytest
 
 from tests.architecture.imports import ROOT, Import, imports, read
