@@ -20,6 +20,7 @@ __all__ = ["Cut", "RegionTooLargeError", "cut_region", "draws_random"]
 MOST_NODES = 1000
 _FED_ABOVE_BYTES = 1 << 18
 _IR_VERSION = 10
+_MOST_REACH = 1e3
 _SHAPE_READERS = frozenset({"Shape", "Size"})
 _RANDOM = frozenset(
     [
@@ -74,6 +75,8 @@ class Cut:
         narrowest: Narrowest float type inside, or None.
         stepped: Whether a node inside makes a step out of a tiny difference.
         random: Whether two runs may differ.
+        reach: Largest magnitude of the small float constants inside: bounds that something is
+            clipped at or compared with.
     """
 
     model: ir.Model | None
@@ -85,6 +88,7 @@ class Cut:
     narrowest: np.dtype | None
     stepped: bool
     random: bool
+    reach: float
 
 
 def cut_region(
@@ -125,6 +129,7 @@ def cut_region(
         _narrowest([*leaves, *made]),
         any(n.op_type in _STEPPED for n in nodes),
         any(draws_random(n) for n in nodes),
+        _reach(nodes),
     )
 
 
@@ -225,6 +230,17 @@ def _assemble(
 
 def _calls(owner: ir.Model, called: set[tuple[str, str]]) -> bool:
     return any((f.domain, f.name) in called for f in owner.functions.values())
+
+
+def _reach(nodes: Sequence[ir.Node]) -> float:
+    bounds = [0.0]
+    for node in nodes:
+        values = [v.const_value for v in node.inputs if v is not None]
+        small = [t for t in values if t is not None and t.size == 1]
+        bounds += [float(t.numpy().reshape(())) for t in small if t.dtype.is_floating_point()]
+        floats = (a for a in node.attributes.values() if a.type == ir.AttributeType.FLOAT)
+        bounds += [a.as_float() for a in floats if not a.is_ref()]
+    return max(abs(b) for b in bounds if abs(b) <= _MOST_REACH)
 
 
 def _varying(nodes: Sequence[ir.Node], free: set[ir.Value]) -> set[ir.Value]:

@@ -10,9 +10,11 @@ import onnx_ir as ir
 from optcc.verify.numeric import is_float
 from optcc.verify.observe import Seen
 
-__all__ = ["draw_like", "draw_wide", "guess_seen"]
+__all__ = ["draw_like", "draw_spread", "guess_seen"]
 
 _UNKNOWN_DIM = 3
+_MOST_REACH = 1e3
+_FAR_SHARE = 0.25
 
 
 def draw_like(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarray:
@@ -36,17 +38,31 @@ def draw_like(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarra
     return seen.sample[picks]
 
 
-def draw_wide(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarray:
-    """Draw floats from a normal distribution instead; everything else as `draw_like`.
+def draw_spread(
+    seen: Seen, rng: np.random.Generator, *, fixed: bool, reach: float = 0.0
+) -> np.ndarray:
+    """Draw floats that also go beyond what was seen; everything else as `draw_like`.
 
-    For a region that its usual values leave constant: a ReLU that only sees negative numbers.
+    A rewrite must hold for whatever flows in. Without such values nobody would notice that a Clip
+    is lost which the usual values never reach.
+
+    Args:
+        seen: What the value was in one probe.
+        rng: The only source of randomness.
+        fixed: The value never depends on data, so only what was seen is possible.
+        reach: Largest bound that the region clips at.
     """
     if fixed or not is_float(seen.dtype):
         return draw_like(seen, rng, fixed=fixed)
     finite = seen.sample[np.isfinite(seen.sample.astype(np.float64))].astype(np.float64)
-    typical = float(np.median(np.abs(finite))) if finite.size else 0.0
-    scale = typical if 1e-3 < typical < 1e3 else 1.0
-    return (rng.standard_normal(seen.shape) * scale * 2.0).astype(seen.dtype)
+    magnitudes = np.abs(finite[np.abs(finite) < _MOST_REACH]) if finite.size else finite
+    typical = float(magnitudes.std() + magnitudes.mean()) if magnitudes.size else 0.0
+    largest = float(magnitudes.max()) if magnitudes.size else 0.0
+    limit = max(4.0 * typical, 2.0 * largest, 2.0 * reach, 1e-3)
+    scale = typical if typical > 1e-6 else limit / 4.0
+    usual = rng.standard_normal(seen.shape) * scale
+    far = rng.uniform(-limit, limit, seen.shape)
+    return np.where(rng.random(seen.shape) < _FAR_SHARE, far, usual).astype(seen.dtype)
 
 
 def guess_seen(value: ir.Value, probes: int) -> tuple[Seen, ...] | None:

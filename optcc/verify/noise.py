@@ -15,7 +15,7 @@ import onnx_ir as ir
 from optcc.errors import BackendError
 from optcc.verify.cut import Cut
 from optcc.verify.execute import CutFeed, CutRunner
-from optcc.verify.numeric import epsilon, is_float
+from optcc.verify.numeric import epsilon, is_float, ordinary
 
 __all__ = [
     "Noise",
@@ -78,12 +78,13 @@ def rounding_unit(dtype: np.dtype) -> float:
 
 
 def change(reference: np.ndarray, got: np.ndarray) -> float:
-    """Return the largest finite difference; 0 where the two cannot be subtracted."""
+    """Return the largest finite difference in the bulk; 0 where there is none."""
     if reference.shape != got.shape or reference.dtype.hasobject or reference.size == 0:
         return 0.0
-    with np.errstate(invalid="ignore"):
-        change = np.abs(np.asarray(reference, np.float64) - np.asarray(got, np.float64))
-    finite = change[np.isfinite(change)]
+    usual = ordinary(reference)
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved = np.abs(np.asarray(reference, np.float64) - np.asarray(got, np.float64))[usual]
+    finite = moved[np.isfinite(moved)]
     return float(finite.max()) if finite.size else 0.0
 
 
@@ -94,7 +95,7 @@ def disturb(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     signs = rng.integers(0, 2, array.shape) * 2.0 - 1.0
     with np.errstate(over="ignore", invalid="ignore"):
         moved = array * (1.0 + signs * _DISTURBANCE[array.dtype.name])
-    return np.asarray(moved, dtype=array.dtype)
+        return np.asarray(moved, dtype=array.dtype)
 
 
 def _disturbed(cut: Cut, rng: np.random.Generator) -> Cut:

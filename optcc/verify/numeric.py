@@ -25,6 +25,7 @@ __all__ = [
     "epsilon",
     "is_float",
     "max_abs",
+    "ordinary",
     "sqnr_db",
     "uninformative",
     "worst",
@@ -33,6 +34,8 @@ __all__ = [
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ULPS = {"float64": 64.0, "float32": 64.0, "float16": 4.0, "bfloat16": 4.0}
 _ONE_VALUE_SHARE = 0.95
+_EXTREME = 1e4
+_EXTREME_UNITS = 16.0
 
 
 class Outcome(Enum):
@@ -152,20 +155,48 @@ def _compare_floats(
         return _broken("not finite where the reference is")
     if not finite.any():
         return Verdict(Outcome.INCONCLUSIVE, reason="the reference is not finite anywhere")
-    with np.errstate(over="ignore"):
-        error = float(np.abs(want[finite] - have[finite]).max())
-    scale = _magnitude(want[finite])
-    relative = error / scale if scale > 0 else error
+    usual = ordinary(want)
+    relative, scale = _error(want[usual], have[usual])
     if exactness is Exactness.LOSSY:
         return Verdict(Outcome.OK, relative, None)
-    allowed = _ULPS[narrow] * _EPSILON[narrow] + (noise / scale if scale > 0 else noise)
+    unit = _ULPS[narrow] * _EPSILON[narrow]
+    allowed = unit + (noise / scale if scale > 0 else noise)
     if relative > allowed:
         text = f"error {relative:.3g} of the largest magnitude, {allowed:.3g} is allowed"
         return Verdict(Outcome.BROKEN, relative, allowed, text)
+    extreme = finite & ~usual
+    if not np.allclose(have[extreme], want[extreme], rtol=_EXTREME_UNITS * unit, atol=0.0):
+        return _broken("other extreme values (more than 10000 times the median)")
     if not np.array_equal(want[~finite], have[~finite], equal_nan=True):
         reason = "other values where the reference is not finite"
         return Verdict(Outcome.INCONCLUSIVE, relative, allowed, reason)
     return Verdict(Outcome.OK, relative, allowed)
+
+
+def ordinary(reference: np.ndarray) -> np.ndarray:
+    """Return which elements belong to the bulk of a tensor.
+
+    The largest number of a mask (-3.4e38 where attention is off) must not set the scale that all
+    other errors are judged against. Extreme elements are those above 10000 times the median of
+    the magnitudes that are not zero.
+    """
+    magnitudes = np.abs(_wide(reference))
+    finite = np.isfinite(magnitudes)
+    nonzero = magnitudes[finite & (magnitudes > 0)]
+    if nonzero.size == 0:
+        return np.asarray(finite)
+    middle = float(np.partition(nonzero, (nonzero.size - 1) // 2)[(nonzero.size - 1) // 2])
+    return np.asarray(finite & (magnitudes <= _EXTREME * middle))
+
+
+def _error(want: np.ndarray, have: np.ndarray) -> tuple[float, float]:
+    """Return the largest error over the largest magnitude, and that magnitude."""
+    if want.size == 0:
+        return 0.0, 0.0
+    with np.errstate(over="ignore"):
+        error = float(np.abs(want - have).max())
+    scale = _magnitude(want)
+    return (error / scale if scale > 0 else error), scale
 
 
 def uninformative(references: list[np.ndarray]) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -18,7 +18,7 @@ from optcc.graph.edit import is_constant
 from optcc.passkit.contract import Exactness, Feed, Rewrite
 from optcc.verify.boundary import Boundary
 from optcc.verify.cut import Cut, RegionTooLargeError, cut_region
-from optcc.verify.draw import draw_like, draw_wide
+from optcc.verify.draw import draw_like, draw_spread
 from optcc.verify.execute import CutFeed, CutRunner
 from optcc.verify.fingerprint import Fingerprints
 from optcc.verify.noise import Noise, rounding_noise
@@ -91,22 +91,41 @@ class RegionChecker:
         if isinstance(edge, str):
             return Reference(rewrite, problem=edge)
         try:
-            cut = cut_region(rewrite.outputs, edge, self.model, fixed=self.boundary.is_fixed)
+            cut = self._cut(rewrite.outputs, edge)
         except RegionTooLargeError as error:
             return Reference(rewrite, edge, problem=f"the region is too large: {error}")
         runner = CutRunner(cut)
         mark = self.prints.of(rewrite.outputs, edge)
         if cut.random:
             return Reference(rewrite, edge, runner, print_=mark, problem="it draws random numbers")
-        feeds = self._feeds(rewrite, tuple(cut.inputs.values()), wide=False)
+        feeds = self._feeds(rewrite, tuple(cut.inputs.values()), cut)
         if isinstance(feeds, str):
-            return Reference(rewrite, edge, problem=feeds)
-        try:
-            runs = tuple(runner.run(f) for f in feeds)
-        except BackendError as error:
-            problem = f"the region cannot be run before the change: {error.what}"
-            return Reference(rewrite, edge, runner, feeds, print_=mark, problem=problem)
-        return Reference(rewrite, edge, runner, feeds, runs, mark)
+            return Reference(rewrite, edge, runner, print_=mark, problem=feeds)
+        return self._run_before(Reference(rewrite, edge, runner, feeds, print_=mark))
+
+    def _cut(self, outputs: Sequence[ir.Value], edge: Sequence[ir.Value]) -> Cut:
+        cut = cut_region(outputs, edge, self.model, fixed=self.boundary.is_fixed)
+        for formal in cut.model.graph.inputs if cut.model is not None else ():
+            live = cut.inputs.get(formal.name or "")
+            seen = self.boundary.seen(live) if live is not None and live.type is None else None
+            if seen is not None:  # types are unknown before shape inference
+                formal.type = ir.TensorType(ir.DataType.from_numpy(seen[0].dtype))
+        return cut
+
+    def _run_before(self, reference: Reference) -> Reference:
+        runs: list[tuple[np.ndarray, ...]] = []
+        kept: list[CutFeed] = []
+        assert reference.runner is not None
+        for number, feed in enumerate(reference.feeds):
+            try:
+                runs.append(reference.runner.run(feed))
+            except BackendError as error:
+                if number == self.boundary.probes:  # the spread one is a bonus
+                    break
+                problem = f"the region cannot be run before the change: {error.what}"
+                return replace(reference, problem=problem)
+            kept.append(feed)
+        return replace(reference, feeds=tuple(kept), runs=tuple(runs))
 
     def after(
         self, reference: Reference, outputs: Sequence[ir.Value], exactness: Exactness
@@ -123,35 +142,15 @@ class RegionChecker:
             text = f"{len(outputs)} values stand for {len(rewrite.outputs)} outputs"
             return RegionCheck(Verdict(Outcome.BROKEN, reason=text))
         check = self._compare(reference, outputs, exactness)
-        if check.verdict.outcome is Outcome.INCONCLUSIVE:
-            check = self._second_look(reference, outputs, exactness, check)
+        if check.verdict.outcome is Outcome.INCONCLUSIVE and self._same(reference, outputs):
+            check = RegionCheck(Verdict(Outcome.OK, 0.0, 0.0))
         self._remember(reference, outputs)
         return check
 
-    def _second_look(
-        self,
-        reference: Reference,
-        outputs: Sequence[ir.Value],
-        exactness: Exactness,
-        first: RegionCheck,
-    ) -> RegionCheck:
-        """Try to decide by structure, then by probes from a wider distribution."""
-        mark = self.prints.of(outputs, reference.boundary)
-        if reference.print_ and mark == reference.print_:
-            return RegionCheck(Verdict(Outcome.OK, 0.0, 0.0))
-        runner = reference.runner
-        if runner is None or reference.problem:
-            return first
-        feeds = self._feeds(reference.rewrite, tuple(runner.cut.inputs.values()), wide=True)
-        if isinstance(feeds, str):
-            return first
-        try:
-            runs = tuple(runner.run(f) for f in feeds)
-        except BackendError:
-            return first
-        wide = Reference(reference.rewrite, reference.boundary, runner, feeds, runs)
-        second = self._compare(wide, outputs, exactness)
-        return first if second.verdict.outcome is Outcome.INCONCLUSIVE else second
+    def _same(self, reference: Reference, outputs: Sequence[ir.Value]) -> bool:
+        """Tell whether the region computes the same by its structure alone."""
+        mark = reference.print_
+        return bool(mark) and self.prints.of(outputs, reference.boundary) == mark
 
     def _compare(
         self, reference: Reference, outputs: Sequence[ir.Value], exactness: Exactness
@@ -159,7 +158,7 @@ class RegionChecker:
         if reference.problem or reference.runner is None:
             return _open(reference.problem)
         try:
-            cut = cut_region(outputs, reference.boundary, self.model, fixed=self.boundary.is_fixed)
+            cut = self._cut(outputs, reference.boundary)
         except RegionTooLargeError as error:
             return _open(f"the region is too large: {error}")
         feeds = self._completed(reference, cut)
@@ -181,26 +180,31 @@ class RegionChecker:
         extra = tuple(v for v in cut.inputs.values() if v not in known)
         if not extra:
             return reference.feeds
-        more = self._feeds(reference.rewrite, extra, wide=False)
+        more = self._feeds(reference.rewrite, extra, cut)
         if isinstance(more, str):
             return more
-        return tuple({**a, **b} for a, b in zip(reference.feeds, more, strict=False))
+        more = more[: len(reference.feeds)]
+        return tuple({**a, **b} for a, b in zip(reference.feeds, more, strict=True))
 
     def _feeds(
-        self, rewrite: Rewrite, values: Sequence[ir.Value], *, wide: bool
+        self, rewrite: Rewrite, values: Sequence[ir.Value], cut: Cut
     ) -> tuple[CutFeed, ...] | str:
+        """Draw one feed per probe, and a last one that is spread wider than what was seen."""
         if not values:
             return ({},)
-        draw = draw_wide if wide else draw_like
-        feeds: list[dict[ir.Value, np.ndarray]] = []
-        for probe in range(self.boundary.probes):
+        known = {v: self.boundary.seen(v) for v in values}
+        feeds: list[CutFeed] = []
+        for probe in range(self.boundary.probes + 1):
             rng = np.random.default_rng([self.seed, zlib.crc32(rewrite.node.encode()), probe])
             feed: dict[ir.Value, np.ndarray] = {}
-            for value in values:
-                seen = self.boundary.seen(value)
+            for value, seen in known.items():
                 if seen is None:
                     return f"it is not known what {value.name!r} may hold"
-                feed[value] = draw(seen[probe], rng, fixed=self.boundary.is_fixed(value))
+                fixed = self.boundary.is_fixed(value)
+                if probe < self.boundary.probes:
+                    feed[value] = draw_like(seen[probe], rng, fixed=fixed)
+                else:
+                    feed[value] = draw_spread(seen[-1], rng, fixed=fixed, reach=cut.reach)
             feeds.append(feed)
         return tuple(feeds)
 
@@ -215,17 +219,24 @@ class RegionChecker:
         verdicts: list[Verdict] = []
         for k, output in enumerate(cut.outputs):
             wanted = [r[k] for r in reference.runs]
-            got = [r[k] for r in runs]
-            verdict = worst(
-                [compare(w, g, exactness, cut.narrowest) for w, g in zip(wanted, got, strict=True)]
-            )
+            single = [
+                compare(w, r[k], exactness, cut.narrowest)
+                for w, r in zip(wanted, runs, strict=True)
+            ]
+            verdict = self._joined(single)
             if verdict.outcome is Outcome.BROKEN and exactness is Exactness.ROUNDING:
                 verdict = self._weigh(reference, runs, k)
             silent = uninformative(wanted) if output in cut.varying else None
             if verdict.outcome is Outcome.OK and silent:
-                verdict = Verdict(Outcome.INCONCLUSIVE, verdict.max_error, verdict.allowed, silent)
+                verdict = replace(verdict, outcome=Outcome.INCONCLUSIVE, reason=silent)
             verdicts.append(verdict)
         return worst(verdicts)
+
+    def _joined(self, single: Sequence[Verdict]) -> Verdict:
+        """Join the verdicts of all probes; the spread one may break a rewrite, not hide one."""
+        bonus = single[self.boundary.probes :]
+        telling = [v for v in bonus if v.outcome is not Outcome.INCONCLUSIVE]
+        return worst([*single[: self.boundary.probes], *telling])
 
     def _weigh(
         self, reference: Reference, runs: tuple[tuple[np.ndarray, ...], ...], k: int
@@ -238,13 +249,13 @@ class RegionChecker:
             rng = np.random.default_rng([self.seed, 1])
             noise = rounding_noise(cut, feed, wanted, rng)[k]
             verdicts.append(_with_noise(cut, wanted[k], got[k], noise))
-        return worst(verdicts)
+        return self._joined(verdicts)
 
     def _remember(self, reference: Reference, outputs: Sequence[ir.Value]) -> None:
         """Let later rewrites begin at values that this one has made."""
         for k, value in enumerate(outputs):
             if reference.runs and not is_constant(value):
-                self.boundary.learn(value, [r[k] for r in reference.runs])
+                self.boundary.learn(value, [r[k] for r in reference.runs[: self.boundary.probes]])
 
 
 def _with_noise(cut: Cut, wanted: np.ndarray, got: np.ndarray, noise: Noise) -> Verdict:
