@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from optcc.errors import UnsupportedModelError
-from optcc.frontends.soundness import check_sound
+from optcc.frontends.soundness import check_sound, refuse_ambiguous_names
 from optcc.graph import io
 from optcc.graph.names import plan_renamings, rename
 from optcc.graph.signature import Signature, signature_of
@@ -64,8 +64,9 @@ def load(path: Path, *, data_root: Path | None = None) -> LoadedModel:
     model = io.parse_model(data, path, data_root=data_root)
     _inline_functions(model)
     _free_negative_dims(model)
-    for renaming in plan_renamings(model):
-        rename(renaming)
+    _rename(model, ir.Node)
+    refuse_ambiguous_names(model)
+    _rename(model, ir.Value)
     check_sound(model)
     weights = list(_weights(model))
     outside = sum(t.nbytes for t in weights if isinstance(t, ir.Tensor | ir.PackedTensor))
@@ -81,6 +82,13 @@ def load(path: Path, *, data_root: Path | None = None) -> LoadedModel:
         nodes=sum(1 for _ in all_nodes(model.graph)),
         parameters=sum(math.prod(t.shape.numpy()) for t in weights),
     )
+
+
+def _rename(model: ir.Model, kind: type[ir.Node] | type[ir.Value]) -> None:
+    """Make the names of nodes, or of values, unique."""
+    for renaming in plan_renamings(model):
+        if isinstance(renaming.target, kind):
+            rename(renaming)
 
 
 def _inline_functions(model: ir.Model) -> None:

@@ -12,9 +12,16 @@ from optcc.graph import io
 from optcc.graph.lint import find_undefined
 from optcc.graph.shapes import infer_shapes
 from optcc.graph.signature import signature_of
-from optcc.graph.walk import all_nodes, graphs_of, outer_values
+from optcc.graph.walk import (
+    all_graphs,
+    all_nodes,
+    all_values,
+    graphs_of,
+    outer_values,
+    subgraphs_of,
+)
 
-__all__ = ["check_sound"]
+__all__ = ["check_sound", "refuse_ambiguous_names"]
 
 _NEWEST_OPSET = 24
 _RUNTIME_DOMAINS = frozenset({"com.microsoft"})
@@ -41,6 +48,15 @@ def check_sound(model: ir.Model) -> None:
     io.infer_values(model, strict=True)
     infer_shapes(model)
     _check_runtime_operators(model)
+
+
+def refuse_ambiguous_names(model: ir.Model) -> None:
+    """Raise when a nested graph repeats a name so that it is unclear which value is read.
+
+    Raises:
+        UnsupportedModelError: With the node and the name.
+    """
+    _refuse_first(_shadowed_names(model.graph))
 
 
 def _refuse_first(problems: list[str]) -> None:
@@ -80,6 +96,30 @@ def _check_interface(model: ir.Model) -> None:
             raise UnsupportedModelError(f"input {spec.name!r} has no element type")
     if not signature.outputs:
         raise UnsupportedModelError("the model has no outputs")
+
+
+def _shadowed_names(root: ir.Graph) -> list[str]:
+    """Find names that a nested graph defines again so that runtimes disagree on what is read.
+
+    A nested weight may repeat an outer name as long as nothing inside the same node reads the
+    outer value; a nested node output may not.
+    """
+    problems: list[str] = []
+    visible: dict[ir.Graph, set[str]] = {root: {v.name or "" for v in all_values(root)}}
+    for graph in all_graphs(root):
+        for node in graph:
+            read_outside = {v.name for v in outer_values(node)}
+            for inner in subgraphs_of(node):
+                own = {v.name or "" for v in all_values(inner)}
+                produced = own - set(inner.initializers)
+                clash = sorted((produced & visible[graph]) | (own & read_outside))
+                problems += [
+                    f"node {node.name!r} ({node.op_type}) holds a graph that defines"
+                    f" {name!r} again, which is also a value around it"
+                    for name in clash
+                ]
+                visible[inner] = visible[graph] | own
+    return problems
 
 
 def _sort(model: ir.Model) -> None:

@@ -34,3 +34,17 @@ def with_if() -> ir.Model:
             else_branch = e () => (float[2] other) {{ other = Abs(r) }}
           > }}"""
     )
+
+
+def shadowing() -> ir.Model:
+    """A branch whose own weight has the name of an outer value; nodes without names."""
+    return ir.from_onnx_text(
+        f"""{_HEAD} g (float[2] x, bool c) => (float[2] y) {{
+          t = Relu(x)
+          u = Abs(t)
+          v = If (c) <
+            then_branch = a () => (float[2] r) <float[2] t = {{3, 4}}> {{ r = Add(x, t) }},
+            else_branch = b () => (float[2] r) {{ r = Neg(x) }}
+          >
+          y = Add(u, v) }}"""
+    )
