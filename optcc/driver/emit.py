@@ -9,6 +9,7 @@ import onnx_ir as ir
 from optcc.config.request import Precision
 from optcc.driver.work import CPU_MODEL, MODEL, Artifact, Work
 from optcc.graph.io import write_model
+from optcc.graph.shapes import without_inferable_types
 
 __all__ = ["emit"]
 
@@ -24,7 +25,7 @@ def emit(work: Work, graphs: Mapping[str, ir.Model]) -> None:
     if main is not trunk:
         chosen[CPU_MODEL] = graphs.get(_CPU_SPELLING, trunk)
     for file, graph in chosen.items():
-        write_model(graph, work.folder.stage / file)
+        write_model(without_inferable_types(graph), work.folder.stage / file)
         work.artifacts.append(_artifact(work, file, graph))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from optcc.graph.io import infer_values
-from optcc.graph.walk import all_graphs
+from optcc.graph.walk import all_graphs, all_nodes
 
-__all__ = ["infer_shapes", "known_rank", "static_dims"]
+__all__ = ["infer_shapes", "known_rank", "static_dims", "without_inferable_types"]
 
 
 def infer_shapes(model: ir.Model) -> None:
@@ -45,3 +45,17 @@ def static_dims(value: ir.Value | None) -> tuple[int, ...] | None:
 def known_rank(value: ir.Value | None) -> int | None:
     """Return the number of dims, or None when it is unknown."""
     return None if value is None or value.shape is None else value.shape.rank()
+
+
+def without_inferable_types(model: ir.Model) -> ir.Model:
+    """Copy `model` without the types of inner values that every reader infers by itself.
+
+    They take more room in a small quantized file than its scales do. Results of operators outside
+    the standard keep theirs, since nobody can infer them.
+    """
+    lean = model.clone()
+    for node in all_nodes(lean.graph):
+        if node.domain == "":
+            for value in (v for v in node.outputs if not v.is_graph_output()):
+                value.type, value.shape = None, None
+    return lean
