@@ -24,7 +24,8 @@ __all__ = ["Slot", "choose_ranges", "slots_of"]
 _PROPOSERS = (Calibrator.MINMAX, Calibrator.PERCENTILE, Calibrator.MSE, Calibrator.ENTROPY)
 """In the order of preference among equals: the widest first."""
 
-_SAME = 1e-3
+_SAME = 0.01
+"""Share of its width by which a range must differ from another to be worth a trial."""
 
 
 Slot = tuple[str, ...]

@@ -29,8 +29,8 @@ __all__ = [
 SIGNED_STEPS = 127
 UNSIGNED_STEPS = 255
 _EDGES = 96
-_ENTROPY_BINS = 2048
-_ENTROPY_CLIPS = 2.0 ** (-np.arange(49) / 8)
+_ENTROPY_BINS = 1024
+_ENTROPY_CLIPS = 2.0 ** (-np.arange(25) / 5)
 
 
 class Scheme(Enum):

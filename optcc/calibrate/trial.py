@@ -23,7 +23,9 @@ Proposals = Mapping[Scheme, Mapping[str, Sequence[ActivationRange]]]
 
 Errors = dict[Scheme, dict[str, np.ndarray]]
 
-_MOST_SAMPLES = 32
+_ENOUGH_BYTES = 16 << 20
+_ENOUGH_SAMPLES = 8
+_MOST_SAMPLES = 64
 _LEAST_SAMPLES = 2
 _MOST_PASSES = 4
 
@@ -82,7 +84,7 @@ def _trials(model: ir.Model, plan: QuantPlan, proposals: Proposals) -> list[_Tri
 def _few(
     model: ir.Model, names: Sequence[str], samples: Dataset, budget_bytes: int
 ) -> tuple[Dataset, dict[str, int]]:
-    """Thin the samples so that all values take a few passes of the budget at most.
+    """Thin the samples: enough numbers to tell ranges apart, a few passes of the budget at most.
 
     Returns:
         The samples, and the bytes of each value over all of them.
@@ -90,8 +92,9 @@ def _few(
     batch = next(samples.batches())
     sizes = measured_bytes(model, names, batch.feed)
     per_sample = max(sum(sizes.values()) / batch.count, 1.0)
-    fitting = int(_MOST_PASSES * budget_bytes / per_sample)
-    few = samples.thinned(min(max(fitting, _LEAST_SAMPLES), _MOST_SAMPLES))
+    enough = min(max(int(_ENOUGH_BYTES / per_sample), _ENOUGH_SAMPLES), _MOST_SAMPLES)
+    fitting = max(int(_MOST_PASSES * budget_bytes / per_sample), _LEAST_SAMPLES)
+    few = samples.thinned(min(enough, fitting))
     return few, {n: -(-size * few.samples // batch.count) for n, size in sizes.items()}
 
 
@@ -119,8 +122,8 @@ def _fetched(model: ir.Model, group: Sequence[_Trial], few: Dataset) -> list[Fee
 def _add_errors(
     errors: Errors, model: ir.Model, trial: _Trial, feeds: Sequence[Feed], proposals: Proposals
 ) -> None:
-    unit_model = UnitModel(model, trial.nodes, trial.unit)
     inputs = [{n: f[n] for n in trial.entering} for f in feeds]
+    unit_model = UnitModel(model, trial.nodes, trial.unit, inputs[0])
     wanted = [unit_model.run(f, rounded=False) for f in inputs]
     power = sum(_power(y) for y in wanted)
     if not (np.isfinite(power) and power > 0):

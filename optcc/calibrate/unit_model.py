@@ -22,21 +22,33 @@ def entering_values(nodes: list[ir.Node]) -> list[ir.Value]:
     return [v for v in read if v not in made and constant_of(v) is None]
 
 
+_IR_VERSION = 10
+
+
 class UnitModel:
     """Runs the nodes of a unit with the float or with the rounded weight.
+
+    Args:
+        model: The float model; it is not changed.
+        nodes: The nodes of the unit, in order.
+        unit: What the plan says about them.
+        typical: Arrays of the entering values, for their types.
 
     Attributes:
         entering: Names of the values that must be fed.
     """
 
-    def __init__(self, model: ir.Model, nodes: list[ir.Node], unit: QuantUnit) -> None:
+    def __init__(
+        self, model: ir.Model, nodes: list[ir.Node], unit: QuantUnit, typical: Feed
+    ) -> None:
         self._unit = unit
         self.entering = tuple(v.name or "" for v in entering_values(nodes))
         self._weight = self._weight_of(model)
         self._rounded = (
             None if self._weight is None else rounded_weight(self._weight, unit.granularity)
         )
-        self._session = Session(to_bytes(_extracted(model, nodes, unit)))
+        weights = {} if self._weight is None else {unit.weight or "": self._weight}
+        self._session = Session(to_bytes(_extracted(model, nodes, unit, typical | weights)))
 
     def _weight_of(self, model: ir.Model) -> np.ndarray | None:
         value = model.graph.initializers.get(self._unit.weight or "")
@@ -50,32 +62,35 @@ class UnitModel:
         return self._session.run(feed | weights)[self._unit.output]
 
 
-def _extracted(model: ir.Model, nodes: list[ir.Node], unit: QuantUnit) -> ir.Model:
-    copies: dict[ir.Value, ir.Value] = {}
-    inputs, constants = [], []
-    for value in dict.fromkeys(v for n in nodes for v in n.inputs if v is not None):
-        array = constant_of(value)
-        produced = value.producer() in nodes
-        if produced:
-            continue
-        copy = ir.Value(name=value.name, type=value.type)
-        copies[value] = copy
-        if array is not None and value.name != unit.weight:
-            copy.shape, copy.const_value = ir.Shape(array.shape), ir.tensor(array, name=value.name)
-            constants.append(copy)
-        else:
-            inputs.append(copy)
+def _extracted(model: ir.Model, nodes: list[ir.Node], unit: QuantUnit, fed: Feed) -> ir.Model:
+    made = {v for n in nodes for v in n.outputs}
+    read = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
+    outer = {v: _outer(v, fed.get(v.name or "")) for v in read}
+    copies = dict(outer)
     body = [_copied(n, copies) for n in nodes]
-    output = next(v for n in body for v in n.outputs if v.name == unit.output)
     graph = ir.Graph(
-        inputs,
-        [output],
+        [c for c in outer.values() if c.const_value is None],
+        [next(v for n in body for v in n.outputs if v.name == unit.output)],
         nodes=body,
-        initializers=constants,
+        initializers=[c for c in outer.values() if c.const_value is not None],
         opset_imports=dict(model.opset_imports),
         name="unit",
     )
-    return ir.Model(graph, ir_version=10)
+    return ir.Model(graph, ir_version=_IR_VERSION)
+
+
+def _outer(value: ir.Value, fed: np.ndarray | None) -> ir.Value:
+    """Return an input of the small model for what is fed, else an initializer."""
+    if fed is not None:
+        return ir.Value(name=value.name, type=ir.TensorType(ir.tensor(fed).dtype))
+    array = np.asarray(constant_of(value))
+    tensor = ir.tensor(array, name=value.name)
+    return ir.Value(
+        name=value.name,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(array.shape),
+        const_value=tensor,
+    )
 
 
 def _copied(node: ir.Node, copies: dict[ir.Value, ir.Value]) -> ir.Node:

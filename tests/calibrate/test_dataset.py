@@ -339,11 +339,16 @@ def test_convention_looks_beside_the_model_then_in_the_working_folder(tmp_path):
     assert len(find_by_convention(cwd / "net.onnx", cwd)[1]) == 2
 
 
+@pytest.fixture(scope="module")
+def one_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("split")
+
+
 @settings(max_examples=30, deadline=None)
 @given(samples=st.integers(1, 40), share=st.floats(0.05, 0.9), batch=st.integers(1, 9))
-def test_split_parts_are_disjoint_and_complete(tmp_path_factory, samples, share, batch):
+def test_split_parts_are_disjoint_and_complete(one_folder, samples, share, batch):
     x = np.arange(samples * 3, dtype=np.float32).reshape(samples, 3)
-    path = save(tmp_path_factory.mktemp("s"), x=x, labels=np.arange(samples))
+    path = save(one_folder, x=x, labels=np.arange(samples))
     sig = signature(("x", FLOAT, ("n", 3)))
     whole = open_source(str(path), signature=sig, kind="eval", batch=batch)
     used, aside = split(whole, share)
