@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import shutil
@@ -15,7 +16,7 @@ from optcc.artifacts.folder_lock import locked
 from optcc.artifacts.leftovers import sweep
 from optcc.artifacts.manifest import MANIFEST_NAME
 from optcc.artifacts.names import beside
-from optcc.artifacts.signals import raise_on_termination, uninterrupted
+from optcc.artifacts.signals import first_signal_raises, uninterrupted
 from optcc.artifacts.storage import (
     as_write_error,
     disk_is_full,
@@ -56,7 +57,7 @@ class OutputFolder:
         self.out = out
         self.notes: list[str] = []
         self._force, self._inputs = force, tuple(inputs)
-        self._exit = ExitStack()
+        self._undo, self._signals = ExitStack(), ExitStack()
         self._target: Target | None = None
         self._stage: Path | None = None
         self._parents: list[Path] = []
@@ -75,8 +76,8 @@ class OutputFolder:
         return self._target is None or not self._target.in_place
 
     def __enter__(self) -> Self:
-        with ExitStack() as undo, write_errors(self.out):
-            undo.enter_context(raise_on_termination())
+        with ExitStack() as signals, ExitStack() as undo, write_errors(self.out):
+            signals.enter_context(first_signal_raises())
             undo.callback(self._remove_made_parents)
             self._target = self._lock(undo)
             sweep(dict.fromkeys((self._target.site, beside(self._target.out))), self._target.out)
@@ -84,7 +85,8 @@ class OutputFolder:
             self._stage = self._target.site.new("stage")
             undo.callback(remove_tree, self._stage)
             self._stage.mkdir()
-            self._exit = undo.pop_all()
+            self._undo, self._signals = undo.pop_all(), signals.pop_all()
+        atexit.register(self._undo.close)
         if self._target.in_place:
             self.notes.append(
                 f"{self.out} is replaced file by file, which is not atomic: {self._target.in_place}"
@@ -97,9 +99,7 @@ class OutputFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        full = self._stage is not None and disk_is_full(self._stage)
-        with uninterrupted():
-            self._exit.close()
+        full = self._close()
         if not isinstance(error, Exception) or isinstance(error, WriteError):
             return
         storage = storage_error_of(error)
@@ -107,6 +107,20 @@ class OutputFolder:
             storage = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if storage is not None:
             raise as_write_error(storage, self.out) from error
+
+    def _close(self) -> bool:
+        """Remove what is ours and unlock; return whether the disk was full before."""
+        try:
+            with uninterrupted():
+                full = self._stage is not None and disk_is_full(self._stage)
+                self._undo.close()
+        except BaseException:
+            self._undo.close()  # a signal came first; the next ones are dropped
+            raise
+        finally:
+            atexit.unregister(self._undo.close)
+            self._signals.close()
+        return full
 
     def write(self, name: str, data: bytes) -> Path:
         """Write one file of the stage.
@@ -200,7 +214,7 @@ class OutputFolder:
     def _copy_aside(self, stage: Path, names: Sequence[Path], target: Target) -> Path:
         new = beside(target.out).new("failed")
         new.mkdir()
-        self._exit.callback(remove_tree, new)
+        self._undo.callback(remove_tree, new)
         for name in names:
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(stage / name, new / name)

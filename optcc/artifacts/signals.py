@@ -10,7 +10,7 @@ from types import FrameType
 
 from optcc.errors import ExitCode
 
-__all__ = ["Terminated", "raise_on_termination", "uninterrupted"]
+__all__ = ["Terminated", "first_signal_raises", "uninterrupted"]
 
 _Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
@@ -23,30 +23,53 @@ class Terminated(SystemExit):
 
 
 def _ending_signals() -> list[signal.Signals]:
-    names = ("SIGTERM", "SIGHUP")
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
     return [signal.Signals[n] for n in names if hasattr(signal, n)]
 
 
-@contextmanager
-def raise_on_termination() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise `Terminated`, so that clean-up code runs.
+class _First:
+    """Lets the first signal raise and drops later ones, so that clean-up code is left alone."""
 
-    A handler that somebody else installed stays. Outside the main thread nothing changes.
-    """
-    saved: dict[signal.Signals, _Handler] = {}
-    if threading.current_thread() is threading.main_thread():
+    def __init__(self) -> None:
+        self._previous: dict[int, _Handler] = {}
+        self._raised = False
+
+    def install(self) -> None:
+        """Take over every ending signal that is not ignored or handled outside Python."""
         for number in _ending_signals():
-            if signal.getsignal(number) is signal.SIG_DFL:
-                saved[number] = signal.signal(number, _raise_terminated)
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                self._previous[number] = signal.signal(number, self._receive)
+
+    def restore(self) -> None:
+        """Give the signals back."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self._raised:
+            return
+        self._raised = True
+        previous = self._previous[number]
+        if not callable(previous):
+            raise Terminated
+        previous(number, frame)
+        self._raised = False  # somebody's handler only took note
+
+
+@contextmanager
+def first_signal_raises() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise `Terminated`, and only the first of all ending signals count.
+
+    Handlers that somebody else installed are called in their place. Outside the main thread
+    nothing changes.
+    """
+    first = _First()
+    if threading.current_thread() is threading.main_thread():
+        first.install()
     try:
         yield
     finally:
-        for number, handler in saved.items():
-            signal.signal(number, handler)
-
-
-def _raise_terminated(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+        first.restore()
 
 
 @contextmanager
@@ -58,7 +81,8 @@ def uninterrupted() -> Iterator[None]:
     arrived: list[int] = []
     saved = {
         number: signal.signal(number, lambda n, _: arrived.append(n))
-        for number in (signal.SIGINT, *_ending_signals())
+        for number in _ending_signals()
+        if signal.getsignal(number) is not None
     }
     try:
         yield
