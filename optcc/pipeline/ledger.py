@@ -20,6 +20,8 @@ class BrokenPromiseError(Exception):
     Attributes:
         node: The rewrite to blame; empty when it is the pass as a whole.
         reason: What differs.
+        failure: What a reproducer needs.
+        part: What to leave out: a node, or "" for the whole pass.
     """
 
     def __init__(
@@ -28,9 +30,12 @@ class BrokenPromiseError(Exception):
         node: str,
         reason: str,
         failure: RegionFailure | None = None,
+        *,
+        part: str | None = None,
     ) -> None:
         super().__init__(f"{pass_name} at {node}: {reason}")
         self.pass_name, self.node, self.reason, self.failure = pass_name, node, reason, failure
+        self.part = node if part is None else part
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,8 @@ class Replay:
         after = self._partly(step, bad)[0]
         if step.done == 0 or fault(step.before, self._partly(step, 0)[0], step.weakest):
             node = step.result.rewrites[0].node if len(step.result.rewrites) == 1 else ""
-            return BrokenPromiseError(step.name, node, reason, self._shown(step.before, after))
+            shown = self._shown(step.before, after)
+            return BrokenPromiseError(step.name, node, reason, shown, part="")
         while bad - good > 1:
             middle = (good + bad) // 2
             found = fault(step.before, self._partly(step, middle)[0], step.weakest)

@@ -120,11 +120,11 @@ class Runner:
         ctx.emit("rollback", name=broken.pass_name, node=broken.node, reason=broken.reason)
         path = self._reproduce(broken)
         nodes = left_out.setdefault(broken.pass_name, {})
-        again = broken.node in nodes
+        again = broken.part in nodes
         if not self.keep_going or again:
             ctx.flush()
             raise _error(broken, path, keep_going=self.keep_going)
-        nodes[broken.node] = f"rolled back: {broken.reason}"
+        nodes[broken.part] = f"rolled back: {broken.reason}"
         at = f" at {broken.node!r}" if broken.node else ""
         self.warn(f"{broken.pass_name}{at} was left out of {stage.name!r}: {broken.reason}")
 
