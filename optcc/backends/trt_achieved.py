@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from optcc.backends.contract import PRECISION_BITS, NodeAchieved
@@ -19,6 +20,7 @@ WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 _FLOATS = frozenset({"fp32", "fp16", "bf16"})
 _NO_PLAN = "the engine holds no readable program"
+_NO_TYPES = "the program does not tell the types of its operands"
 _NO_KERNEL = "the program names no kernel for it"
 
 
@@ -28,8 +30,8 @@ def achieved_precision(
     """Report every weighted node and every node that something was planned for.
 
     A convolution or matrix product runs in the type of its two operands. Any other node computes
-    in registers between what its kernel reads and writes: it counts as narrow when the kernel
-    moves narrow data.
+    in registers between what its kernel reads and writes: it counts as what was wanted when the
+    kernel moves data of that type.
     """
     index = _Index(plan)
     return tuple(
@@ -66,17 +68,17 @@ def _report(node: ir.Node, index: _Index, wanted: str) -> NodeAchieved:
     name = node.name or ""
     launch = index.multiplies(name) if node.op_type in WEIGHTED_OPS else None
     kernels = index.kernels.get(name, [])
-    reason = ""
+    got, reason = "unknown", ""
     if launch is not None:
         got = operand_precision(launch)
-        reason = "" if got != "unknown" else "the program does not tell the types of its operands"
+        reason = _NO_TYPES if got == "unknown" else ""
     elif kernels:
         launch = kernels[0]
         got = _moved(kernels, wanted) if node.op_type not in WEIGHTED_OPS else _generated(kernels)
     elif index.is_empty:
-        got, reason = "unknown", _NO_PLAN
+        reason = _NO_PLAN
     elif node.op_type in WEIGHTED_OPS:
-        got, reason = "unknown", _NO_KERNEL
+        reason = _NO_KERNEL
     else:
         got, reason = "folded", "no kernel of its own"
     entry = NodeAchieved(
@@ -87,25 +89,15 @@ def _report(node: ir.Node, index: _Index, wanted: str) -> NodeAchieved:
         reason=reason,
         launch=launch.name if launch is not None else "",
     )
-    if not entry.is_fallback:
-        return entry
-    return NodeAchieved(
-        node=name,
-        op_type=node.op_type,
-        wanted=wanted,
-        got=got,
-        reason=why_not_narrow(node, wanted),
-        launch=entry.launch,
-    )
+    return replace(entry, reason=why_not_narrow(node, wanted)) if entry.is_fallback else entry
 
 
 def _moved(kernels: Iterable[Launch], wanted: str) -> str:
-    """Return the narrowest type moved where narrow was wanted, else the widest float written."""
-    narrow = PRECISION_BITS.get(wanted, 32) <= 8
+    """Return `wanted` where a kernel moves such data, else the widest float that it writes."""
     reads = [t for x in kernels for t in x.reads if t in PRECISION_BITS]
     writes = [t for x in kernels for t in x.writes if t in PRECISION_BITS]
-    if narrow:
-        return min([*writes, *reads], key=PRECISION_BITS.__getitem__, default="unknown")
+    if wanted in reads or wanted in writes:
+        return wanted
     floats = [t for t in writes if t in _FLOATS] or [t for t in reads if t in _FLOATS]
     return max(floats or writes or reads, key=PRECISION_BITS.__getitem__, default="folded")
 

@@ -15,7 +15,7 @@ _MOVES_DATA = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueez
 def why_not_narrow(node: ir.Node, wanted: str) -> str:
     """Return one sentence; the builder itself gives no reason."""
     if wanted not in ("int8", "fp8"):
-        return f"the builder chose another type than {wanted}"
+        return f"its kernel neither reads nor writes {wanted} data"
     if node.op_type == "ConvTranspose":
         return f"TensorRT-RTX has no {wanted} kernel for ConvTranspose"
     if node.op_type not in ("Conv", "Gemm", "MatMul"):

@@ -1,0 +1,1 @@
+"""Which float type each node computes in, and the Casts between them."""
