@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optcc.report.schema import AccuracyRow, EngineRow, Finding, Report
-from optcc.report.wording import achieved_counts, byte_size, metric_value, percent, ratio
+from optcc.report.wording import achieved_counts, byte_size, count, metric_value, percent, ratio
 
 __all__ = ["Fact", "headline", "is_random", "red_findings", "worst_row"]
 
@@ -80,7 +80,7 @@ def _speed(report: Report) -> Fact | None:
         return None
     speedup, best = max(timed, key=lambda pair: pair[0].median)
     low, high = speedup.ci95
-    threads = f"{best.threads} threads" if best.threads else "default threads"
+    threads = count(best.threads, "thread") if best.threads else "default threads"
     note = f"{low:.2f} to {high:.2f} at 95 %; {best.runtime}, {threads}, batch {best.batch}"
     return Fact("speed-up", f"{speedup.median:.2f}x", note)
 
@@ -95,8 +95,8 @@ def _size(report: Report) -> Fact | None:
 
 def _engine(row: EngineRow) -> Fact:
     counts = achieved_counts(row.achieved)
-    total = sum(count for _, count in counts)
-    name, count = max(counts, key=lambda item: item[1], default=("", 0))
-    value = f"{count} of {total} nodes {name}" if counts else "plan not read"
+    total = sum(number for _, number in counts)
+    name, most = max(counts, key=lambda item: item[1], default=("", 0))
+    value = f"{most} of {total} nodes {name}" if counts else "plan not read"
     note = f"{row.file}, {byte_size(row.bytes)}; {row.runs_on or ', '.join(row.targets)}"
     return Fact(f"engine for {row.backend}", value, note)

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _CLASSES_SHOWN = 20
+_UNCHANGED = 0.005
 
 
 def accuracy_chart(report: Report) -> Markup | None:
@@ -82,10 +83,12 @@ def size_chart(report: Report) -> Markup | None:
 
 
 def per_class_chart(report: Report) -> Markup | None:
-    """Draw the drop of each class of the worst artifact, the worst classes first."""
+    """Draw the drop of each class of the worst artifact; None when no class changed."""
     row = worst_row(report)
     drops = [] if row is None else _class_drops(row)
-    return bar_chart("Drop per class in points", list(map(_class_bar, drops))) if drops else None
+    if not any(abs(drop) > _UNCHANGED for _, drop in drops):
+        return None
+    return bar_chart("Drop per class in points", list(map(_class_bar, drops)))
 
 
 def class_drop(entry: dict[str, float]) -> float | None:

@@ -9,9 +9,17 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from optcc.report import pictures
 from optcc.report.headline import headline, is_random, red_findings, worst_row
-from optcc.report.schema import Percentiles, Report
+from optcc.report.schema import PassRow, Percentiles, Report
 from optcc.report.verdict import is_switched_off
-from optcc.report.wording import byte_size, metric_value, percent, seconds, signed_points, speedup
+from optcc.report.wording import (
+    byte_size,
+    count,
+    metric_value,
+    percent,
+    seconds,
+    signed_points,
+    speedup,
+)
 
 __all__ = ["render_html"]
 
@@ -28,6 +36,8 @@ def render_html(report: Report) -> str:
         random=is_random(report),
         worst=worst_row(report),
         refused=_refused(report),
+        busy=[row for row in report.passes if not _is_idle(row)],
+        idle=list(dict.fromkeys(row.name for row in report.passes if _is_idle(row))),
         pictures=_pictures(report),
         off=is_switched_off,
         size=byte_size,
@@ -35,6 +45,7 @@ def render_html(report: Report) -> str:
         metric=metric_value,
         change=signed_points,
         seconds=seconds,
+        count=count,
         speedup=speedup,
         number=_number,
         times=_times,
@@ -58,6 +69,11 @@ def _pictures(report: Report) -> dict[str, object]:
         "precision": pictures.precision_chart(report),
         "size": pictures.size_chart(report),
     }
+
+
+def _is_idle(row: PassRow) -> bool:
+    """Whether the pass matched nothing and nothing was checked."""
+    return not row.rewrites and not row.rejects and row.check.verdict == "not checked"
 
 
 def _refused(report: Report) -> list[tuple[str, str, str]]:

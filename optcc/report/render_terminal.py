@@ -114,7 +114,8 @@ def _engine(row: EngineRow, sizes: dict[str, float]) -> tuple[str, str, str]:
     if row.status != "built":
         return "-", "-", escape(row.reason)
     share = f" ({ratio(sizes[row.file])})" if row.file in sizes else ""
-    return byte_size(row.bytes) + share, achieved_text(row.achieved), escape(row.runs_on or "-")
+    size = byte_size(row.bytes) + share if row.bytes else "-"
+    return size, achieved_text(row.achieved), escape(row.runs_on or "-")
 
 
 def _print_fallbacks(report: Report, console: Console) -> None:

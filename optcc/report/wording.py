@@ -8,6 +8,7 @@ __all__ = [
     "achieved_counts",
     "achieved_text",
     "byte_size",
+    "count",
     "metric_value",
     "percent",
     "ratio",
@@ -52,6 +53,11 @@ def signed_points(drop: float | None) -> str:
 def ratio(value: float) -> str:
     """Return a size ratio as a percentage of the original."""
     return f"{100 * value:.1f} %"
+
+
+def count(number: int, what: str) -> str:
+    """Return `1 thread`, `2 threads`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def seconds(value: float) -> str:

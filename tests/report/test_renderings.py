@@ -51,7 +51,7 @@ def test_says_model_and_verdict_and_is_repeatable(render, make) -> None:
     assert report.model.name in text
     assert report.verdict in text
     assert render(make()) == text
-    assert not re.search(r"\bNone\b|Undefined", text)
+    assert not re.search(r"\bNone\b(?! of)|Undefined", text)
 
 
 @pytest.mark.parametrize("make", REPORTS)
@@ -148,4 +148,26 @@ def test_a_gate_that_is_off_says_so() -> None:
 
 def test_launches_are_shown_before_and_after() -> None:
     page = render_html(good_report(engines=engine_rows()[1:]))
-    assert "10 launches per run, 21 before fusing" in page
+    assert "10 launches per run, the original takes 21" in page
+
+
+def test_classes_that_did_not_change_need_no_chart() -> None:
+    classes = {str(k): {"original": 0.9, "value": 0.9} for k in range(4)}
+    row = msgspec.structs.replace(accuracy_row("model.onnx", 0.9), per_class=classes)
+    accuracy = msgspec.structs.replace(good_report().accuracy, artifacts=[row])
+    assert "None of the 4 classes changed in model.onnx." in render_html(
+        good_report(accuracy=accuracy)
+    )
+
+
+def test_a_backend_without_a_file_states_no_size() -> None:
+    row = msgspec.structs.replace(engine_rows()[0], file="", bytes=0)
+    report = good_report(engines=[row])
+    for render in RENDERERS:
+        assert " 0 B" not in render(report)
+
+
+def test_idle_passes_take_one_line() -> None:
+    page = render_html(good_report())
+    assert "Found nothing to do: fold.constants." in page
+    assert "<td>fold.constants</td>" not in page
