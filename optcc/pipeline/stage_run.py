@@ -34,6 +34,8 @@ class StageRun:
         seen: Observations of the model at the start of the stage.
         checker: Checks each rewrite; None leaves that to the end of the stage.
         prints: Makes digests of whole graphs.
+        digest: Of the graph as it is; empty when rewrites are not checked one by one.
+        judged: The last graph that was checked as a whole, and how that came out.
         outcomes: One record per pass, in order of first run.
     """
 
@@ -46,6 +48,7 @@ class StageRun:
     weakest: Exactness = Exactness.BITWISE
     lint_known: Sequence[str] = ()
     digest: bytes = b""
+    judged: tuple[tuple[bytes, Exactness], Verdict] | None = None
     rejected: set[tuple[str, str, str]] = field(default_factory=set)
 
     @property
@@ -129,15 +132,18 @@ class StageRun:
         earlier, self.digest = self.digest, self.prints.of_graph(self.model.graph)
         if not bare:
             return None
-        if earlier == self.digest:
-            return Verdict(Outcome.OK, 0.0, 0.0)
-        return self._judge()
+        return Verdict(Outcome.OK, 0.0, 0.0) if earlier == self.digest else self._judge()
 
     def _judge(self) -> Verdict:
+        """Check the whole model, unless this very graph was checked already."""
+        key = (self.digest, self.weakest)
+        if self.digest and self.judged is not None and self.judged[0] == key:
+            return self.judged[1]
         ctx = self.ctx
         verdict = check_whole(self.replay.before, self.seen, self.model, self.weakest, ctx.seed)
         if verdict.outcome is Outcome.BROKEN:
             raise self.replay.blame(self._number_fault, verdict.reason)
+        self.judged = (key, verdict)
         return verdict
 
     def _number_fault(self, before: ir.Model, after: ir.Model, weakest: Exactness) -> str | None:

@@ -13,7 +13,7 @@ from optcc.pipeline.context import RunnerContext
 from optcc.pipeline.outcome import WHOLE_MODEL, PassOutcome
 from optcc.pipeline.plan import Stage
 from optcc.pipeline.runner import Runner
-from tests.models.regions import text, weight
+from tests.models.regions import text
 from tests.pipeline.passes_for_tests import (
     Base,
     Count,
@@ -315,4 +315,3 @@ def test_context_services_run_inner_values_and_single_nodes():
     neg = next(n for n in model.graph if n.op_type == "Neg")
     assert np.array_equal(ctx.evaluate(neg, [x])[0], -x)
     assert list(ctx.samples()) == []
-    assert weight(model, "unused", x).name == "unused"
