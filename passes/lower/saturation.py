@@ -21,9 +21,8 @@ def least_safe_scale(weight: np.ndarray, axis: int) -> np.ndarray:
     """Return per channel of `axis` the least scale that keeps every pair of products exact.
 
     Args:
-        weight: Of a convolution, [out, in / group, *kernel], or a matrix. Kernels read a convolution
-            weight with either the kernel positions or the input channels innermost, so both
-            orders count.
+        weight: Of a convolution, [out, in / group, *kernel], or a matrix. A convolution kernel
+            has either the kernel positions or the input channels innermost, so both orders count.
         axis: The output-channel axis.
     """
     rows = np.moveaxis(weight, axis, 0)

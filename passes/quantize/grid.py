@@ -39,14 +39,19 @@ class Grid:
         return np.array(self.zero_point, np.int8 if self.signed else np.uint8)
 
     @property
+    def integer_bounds(self) -> tuple[int, int]:
+        """Ends of the integer type."""
+        return (-128, 127) if self.signed else (0, _UNSIGNED_STEPS)
+
+    @property
     def low(self) -> float:
         """The least real value on the grid."""
-        return self.scale * ((-128 if self.signed else 0) - self.zero_point)
+        return self.scale * (self.integer_bounds[0] - self.zero_point)
 
     @property
     def high(self) -> float:
         """The greatest real value on the grid."""
-        return self.scale * ((127 if self.signed else 255) - self.zero_point)
+        return self.scale * (self.integer_bounds[1] - self.zero_point)
 
 
 def signed_grid(interval: ActivationRange) -> Grid:
