@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 import onnx_ir as ir
 
 from optcc.graph.edit import needs_identity, replace_node
 from optcc.passkit.contract import Exactness, Fact, PassContext, PassResult, Rejection, Rewrite
-from passes.eliminate.sameness import bytes_key, node_key, shape_key
+from passes.eliminate.sameness import bytes_key, head_key, node_key, shape_key
 
 __all__ = ["EliminateDuplicates"]
 
@@ -44,18 +44,23 @@ class EliminateDuplicates:
 
 
 def _equal_initializers(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """Yield pairs (kept, equal to it); data is read only where type and shape repeat."""
+    """Yield pairs (kept, equal to it); all data is read only where type, shape and head repeat."""
+    values = [v for v in graph.initializers.values() if not v.is_graph_input()]
+    for alike in _repeated(values, shape_key):
+        for similar in _repeated(alike, head_key):
+            for first, *others in _repeated(similar, bytes_key):
+                yield from ((first, v) for v in others if not v.is_graph_output())
+
+
+def _repeated(
+    values: Iterable[ir.Value], key: Callable[[ir.TensorProtocol], Hashable]
+) -> list[list[ir.Value]]:
+    """Return the groups of two and more values whose data have one key."""
     groups: dict[Hashable, list[ir.Value]] = {}
-    for value in graph.initializers.values():
-        if value.const_value is not None and not value.is_graph_input():
-            groups.setdefault(shape_key(value.const_value), []).append(value)
-    for group in groups.values():
-        kept: dict[Hashable, ir.Value] = {}
-        for value in group if len(group) > 1 else []:
-            assert value.const_value is not None
-            first = kept.setdefault(bytes_key(value.const_value), value)
-            if first is not value and not value.is_graph_output():
-                yield first, value
+    for value in values:
+        if value.const_value is not None:
+            groups.setdefault(key(value.const_value), []).append(value)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _merge_initializer(

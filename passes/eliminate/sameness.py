@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable
 
+import numpy as np
 import onnx_ir as ir
 
-__all__ = ["RANDOM_OPS", "bytes_key", "node_key", "shape_key"]
+__all__ = ["RANDOM_OPS", "bytes_key", "head_key", "node_key", "shape_key"]
+
+_HEAD = 1024
 
 RANDOM_OPS = frozenset(
     {
@@ -27,11 +30,19 @@ def shape_key(tensor: ir.TensorProtocol) -> Hashable:
     return int(tensor.dtype), tuple(tensor.shape.dims)
 
 
+def head_key(tensor: ir.TensorProtocol) -> Hashable:
+    """Return type, shape and the first elements: what differs here is not the same."""
+    if tensor.dtype == ir.DataType.STRING:
+        return bytes_key(tensor)
+    return shape_key(tensor), tensor.numpy().reshape(-1)[:_HEAD].tobytes()
+
+
 def bytes_key(tensor: ir.TensorProtocol) -> Hashable:
     """Return type, shape and a digest of the data."""
     if tensor.dtype == ir.DataType.STRING:
         return shape_key(tensor), tuple(tensor.numpy().reshape(-1).tolist())
-    return shape_key(tensor), hashlib.sha256(tensor.tobytes()).digest()
+    array = np.ascontiguousarray(tensor.numpy())
+    return shape_key(tensor), hashlib.sha256(array.view(np.uint8).reshape(-1).data).digest()
 
 
 def node_key(node: ir.Node) -> Hashable | None:

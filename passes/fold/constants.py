@@ -115,6 +115,9 @@ def _evaluate(
     except BackendError as error:
         raise Reject(f"the runtime cannot compute it: {error.what}") from error
     named = [v for v in node.outputs if v.name]
+    for value, array in zip(named, arrays, strict=True):
+        if value.dtype is not None and ir.tensor(array).dtype != value.dtype:
+            raise Reject(f"the runtime gives {array.dtype} for {value.dtype.name}")
     if sum(a.nbytes for a in arrays) > limit:
         raise Reject(f"the result has {sum(a.nbytes for a in arrays)} bytes, {limit} are allowed")
     return dict(zip(named, arrays, strict=True))

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from optcc.graph.edit import add_constant, constant_of, is_constant, replace_node
+from optcc.graph.edit import add_constant, constant_of, fresh_name, is_constant, replace_node
 from optcc.graph.shapes import static_dims
 from optcc.passkit.contract import (
     Exactness,
@@ -107,18 +107,12 @@ def _rewrite(
     merged = add_constant(graph, f"{first}.siblings.weight", np.concatenate(arrays, axis=1))
     sizes = np.array([a.shape[1] for a in arrays], np.int64)
     lengths = add_constant(graph, f"{first}.siblings.sizes", sizes)
-    product = ir.Node("", "MatMul", [x, merged], name=f"{nodes[0].name}.siblings")
-    product.outputs[0].name = f"{first}.siblings"
+    product = ir.Node("", "MatMul", [x, merged])
+    product.outputs[0].name = fresh_name(graph, f"{first}.siblings")
     product.outputs[0].type = outputs[0].type
     axis = {"axis": ir.AttrInt64("axis", -1)}
-    split = ir.Node(
-        "",
-        "Split",
-        [product.outputs[0], lengths],
-        axis.values(),
-        num_outputs=len(outputs),
-        name=f"{nodes[0].name}.split",
-    )
+    inputs = [product.outputs[0], lengths]
+    split = ir.Node("", "Split", inputs, axis.values(), num_outputs=len(outputs))
     sign_nodes([product, split], name)
     standing = replace_node(graph, nodes, [product, split], outputs, list(split.outputs))
     drop_unused_constants(weights)

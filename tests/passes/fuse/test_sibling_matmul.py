@@ -42,9 +42,19 @@ def test_names_are_derived_and_leftovers_go() -> None:
     result = apply(FuseSiblingMatMul(), model)
     assert [r.node for r in result.rewrites] == ["m0"]
     [matmul] = [n for n in model.graph if n.op_type == "MatMul"]
-    assert matmul.name == "m0.siblings"
+    assert matmul.name == "m0_out.MatMul"
     assert [n for n in model.graph.initializers if n.startswith("w")] == []
-    assert [v.name for v in model.graph.node("m0.split").outputs] == ["m0_out", "m1_out", "m2_out"]
+    assert [v.name for v in model.graph.node("m0_out.Split").outputs] == [
+        "m0_out",
+        "m1_out",
+        "m2_out",
+    ]
+
+
+def test_names_that_exist_are_not_taken() -> None:
+    s = _siblings([4, 2])
+    s.output(s.op("Neg", s.graph[0].outputs[0], name="m0_out.Split", to="m0_out.siblings"), None)
+    apply(FuseSiblingMatMul(), s.model())
 
 
 def test_products_of_other_values_stay_apart() -> None:
@@ -57,7 +67,7 @@ def test_products_of_other_values_stay_apart() -> None:
     s.output(s.op("Concat", q, k, v, axis=0), None)
     model = s.model()
     keeps(FuseSiblingMatMul(), model, [feed(model)])
-    assert sorted(n.name for n in model.graph if n.op_type == "MatMul") == ["m0", "m1.siblings"]
+    assert sorted(n.name for n in model.graph if n.op_type == "MatMul") == ["m0", "m1_out.MatMul"]
 
 
 def test_a_shared_weight_stays() -> None:
