@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from functools import partial
 
 import numpy as np
@@ -73,18 +74,19 @@ def evaluate_all(
     """
     walk: Comparison | None = None
     models = [original, *artifacts.values()]
-    with ThreadPoolExecutor(min(len(models), usable_cores())) as pool:
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(min(len(models), usable_cores())))
         for batch in samples.batches():
             reference, *results = pool.map(partial(_run, batch), models)
             if walk is None:
                 chosen = choose(reference, batch.labels, samples.labels, metric)
-                walk = Comparison(chosen, artifacts, reference)
+                walk = stack.enter_context(closing(Comparison(chosen, artifacts, reference)))
             walk.add(batch, reference, dict(zip(artifacts, results, strict=True)))
             if on_batch is not None:
                 on_batch(walk.samples)
-    if walk is None:
-        raise ConfigError("there are no evaluation samples")
-    return walk.figures()
+        if walk is None:
+            raise ConfigError("there are no evaluation samples")
+        return walk.figures()
 
 
 def _run(batch: SampleBatch, model: Runner) -> Feed:

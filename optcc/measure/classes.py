@@ -178,4 +178,4 @@ def _logit_like(core: np.ndarray) -> bool:
     if classes >= _EMBEDDING_FROM and classes % _EMBEDDING_STEP == 0:
         return False
     norms = np.linalg.norm(core.astype(np.float64), axis=1)
-    return bool(np.abs(norms - 1).max() > _UNIT_TOLERANCE)
+    return not bool((np.abs(norms - 1) <= _UNIT_TOLERANCE).all())

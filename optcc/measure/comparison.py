@@ -95,6 +95,12 @@ class Comparison:
         original = None if self._tally is None else self._tally.value()
         return {f: self._row(one, original) for f, one in self._artifacts.items()}
 
+    def close(self) -> None:
+        """Let go of temporary files."""
+        for tally in (self._tally, *(one.tally for one in self._artifacts.values())):
+            if tally is not None:
+                tally.close()
+
     def _row(self, one: _Artifact, original: float | None) -> AccuracyFigures:
         value = None if one.tally is None else one.tally.value()
         outputs = tuple(self._outputs(one))

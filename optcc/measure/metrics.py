@@ -49,6 +49,10 @@ class Tally(Protocol):
         """Return value and number of labels per class; empty where there are no classes."""
         ...
 
+    def close(self) -> None:
+        """Let go of files."""
+        ...
+
 
 class TopK:
     """Share of positions whose label is among the `k` largest scores. Negative labels are skipped.
@@ -93,6 +97,9 @@ class TopK:
         labels = sorted(self._seen, key=_class_order)
         return {str(c): (self._right[c] / self._seen[c], self._seen[c]) for c in labels}
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 class F1:
     """F1 of class 1 when the labels are 0 and 1, else the mean of F1 over the labelled classes."""
@@ -129,6 +136,9 @@ class F1:
         counts = {c: self._counts[c] for c in sorted(labelled, key=_class_order)}
         return {str(c): (_f1(n), n[0] + n[2]) for c, n in counts.items()}
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 class MeanAbsoluteError:
     """Mean of |output - label|; lower is better.
@@ -160,6 +170,9 @@ class MeanAbsoluteError:
         """There are no classes."""
         return {}
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 class CallableScore:
     """A metric of the user's, called once on all outputs.
@@ -184,12 +197,11 @@ class CallableScore:
         Raises:
             ConfigError: It fails, or returns something else than a finite number.
         """
-        with self._spool as arrays:
-            try:
-                result = self._metric(arrays, self._labels)
-            except Exception as error:
-                what = f"--metric {self._name} failed: {type(error).__name__}: {error}"
-                raise ConfigError(what) from error
+        try:
+            result = self._metric(self._spool.arrays(), self._labels)
+        except Exception as error:
+            what = f"--metric {self._name} failed: {type(error).__name__}: {error}"
+            raise ConfigError(what) from error
         try:
             value = float(result)
         except (TypeError, ValueError) as error:
@@ -202,6 +214,10 @@ class CallableScore:
     def per_class(self) -> dict[str, tuple[float, int]]:
         """There are no classes."""
         return {}
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        self._spool.close()
 
 
 def load_user_metric(text: str) -> UserMetric:

@@ -89,5 +89,7 @@ class OutputError:
             return 1.0
         if self._signal == 0 or self._energy == 0:
             return 0.0
+        if not math.isfinite(self._dot) or not math.isfinite(self._signal + self._energy):
+            return 0.0
         # Rounding of the sums must not show a cosine of 1.0000000002.
         return max(-1.0, min(1.0, self._dot / math.sqrt(self._signal) / math.sqrt(self._energy)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from types import TracebackType
 from typing import IO
 
 import numpy as np
@@ -14,11 +13,7 @@ __all__ = ["OutputSpool"]
 
 
 class OutputSpool:
-    """Takes batches; `with spool as arrays` gives them back, one entry per output.
-
-    An entry is one array, joined on axis 0, or a list with one array per batch where the other
-    dims differ between batches.
-    """
+    """Takes batches of outputs and gives them back as a whole."""
 
     def __init__(self) -> None:
         self._files: dict[str, IO[bytes]] = {}
@@ -38,19 +33,20 @@ class OutputSpool:
             self._shapes.setdefault(name, []).append(array.shape)
             self._dtypes[name] = array.dtype
 
-    def __enter__(self) -> dict[str, object]:
+    def arrays(self) -> dict[str, object]:
+        """Return everything so far, one entry per output.
+
+        An entry is one array, joined on axis 0, or a list with one array per batch where the other
+        dims differ between batches.
+        """
         arrays: dict[str, object] = {n: _joined(parts) for n, parts in self._text.items()}
         for name, file in self._files.items():
             file.flush()
             arrays[name] = _joined(self._parts(name, file))
         return arrays
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close and so remove the files; arrays that were handed out stay readable."""
         for file in self._files.values():
             file.close()
 
