@@ -12,6 +12,8 @@ from passes.eliminate.sameness import bytes_key, head_key, node_key, shape_key
 
 __all__ = ["EliminateDuplicates"]
 
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
 
 class EliminateDuplicates:
     """Keep the first of equal initializers, and the first of nodes that compute the same.
@@ -45,11 +47,23 @@ class EliminateDuplicates:
 
 def _equal_initializers(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.Value]]:
     """Yield pairs (kept, equal to it); all data is read only where type, shape and head repeat."""
-    values = [v for v in graph.initializers.values() if not v.is_graph_input()]
+    values = [
+        v for v in graph.initializers.values() if not v.is_graph_input() and not _awaits_norm(v)
+    ]
     for alike in _repeated(values, shape_key):
         for similar in _repeated(alike, head_key):
             for first, *others in _repeated(similar, bytes_key):
                 yield from ((first, v) for v in others if not v.is_graph_output())
+
+
+def _awaits_norm(value: ir.Value) -> bool:
+    """Tell whether a BatchNormalization is yet to be folded into this weight.
+
+    A weight that two nodes share cannot take it in.
+    """
+    weighted = [u.node for u in value.uses() if u.idx == 1 and u.node.op_type in _WEIGHTED]
+    readers = [use.node for node in weighted for use in node.outputs[0].uses()]
+    return any(reader.op_type == "BatchNormalization" for reader in readers)
 
 
 def _repeated(

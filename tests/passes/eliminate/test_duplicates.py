@@ -89,6 +89,17 @@ def test_initializers_of_other_shape_or_bits_stay() -> None:
         assert to_bytes(model) == before
 
 
+def test_equal_weights_stay_apart_until_their_norms_are_folded() -> None:
+    s = Sketch()
+    x = s.input("x", [1, 2, 3, 3])
+    kernel = s.rng.standard_normal((4, 2, 1, 1)).astype(np.float32)
+    for k in range(2):
+        conv = s.op("Conv", x, s.constant(f"w{k}", kernel.copy()))
+        params = [s.constant(f"p{k}{i}", s.rng.random(4).astype(np.float32)) for i in range(4)]
+        s.output(s.op("BatchNormalization", conv, *params), None)
+    assert not apply(EliminateDuplicates(), s.model()).rewrites
+
+
 def test_default_of_an_input_stays() -> None:
     model = _constants(np.ones(8, np.float32), np.ones(8, np.float32))
     model.graph.inputs.append(model.graph.initializers["b"])
