@@ -153,6 +153,7 @@ def record(score: ModuleType, folder: Path, model: Path) -> list[Arrays]:
     predict = score.make_predict(str(model))
     import onnxruntime
 
+    onnxruntime.set_default_logger_severity(3)
     known = {i.name for i in onnxruntime.InferenceSession(str(model)).get_inputs()}
 
     def spy(feed: Arrays) -> Arrays:
@@ -245,7 +246,7 @@ def run_case(
         row: dict[str, Any] = {"model": name, "exit": run.returncode, "metric": case.metric}
         row["original"] = metric_of(score, paths["folder"], paths["model"], case.metric)
         if run.returncode != 0:
-            return {**row, "status": run.stderr.strip().splitlines()[-4:]}
+            return {**row, "status": (run.stderr or run.stdout).strip().splitlines()[-6:]}
         row["bytes_ratio"] = {
             f.name: f.stat().st_size / paths["model"].stat().st_size for f in out.glob("*.onnx")
         }
