@@ -172,5 +172,14 @@ def _print(report: Report, folder: Path, *, as_json: bool) -> None:
         console.out(encode(report).decode())
         return
     print_report(report)
-    console.out(f"\noutput  {console.printable(str(folder))}")
-    console.out(f"report  {console.printable(str(folder / 'report.html'))}")
+    shown = _from_here(folder)
+    console.out(f"\noutput  {console.printable(str(shown))}")
+    console.out(f"report  {console.printable(str(shown / 'report.html'))}")
+
+
+def _from_here(folder: Path) -> Path:
+    """Return `folder` as one types it in this working folder, if it lies inside."""
+    try:
+        return folder.resolve().relative_to(Path.cwd().resolve())
+    except ValueError:
+        return folder

@@ -56,6 +56,17 @@ def test_prints_the_report_and_where_it_lies(driver: FakeDriver, capsys) -> None
     assert captured.err == ""
 
 
+def test_a_path_inside_the_working_folder_is_shown_relative(
+    driver: FakeDriver, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inside, outside = tmp_path / "a" / "out", tmp_path.parent / "elsewhere"
+    for folder, shown in ((inside, Path("a") / "out"), (outside, outside)):
+        run(["compile", "m.onnx", "-o", str(folder)])
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last == f"report  {shown / 'report.html'}"
+
+
 def test_json_prints_the_report_and_nothing_else(driver: FakeDriver, capsys) -> None:
     driver.during = lambda progress: progress.warn("fp16 was chosen")
     assert run(["compile", "m.onnx", "--json"]) == 0
