@@ -164,6 +164,41 @@ def record(score: ModuleType, folder: Path, model: Path) -> list[Arrays]:
     return feeds
 
 
+OWN_METRIC = '''"""The metric of this data set, for --metric."""
+
+import importlib.util
+
+spec = importlib.util.spec_from_file_location("score", {score!r})
+score = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(score)
+
+
+def own(outputs, labels):
+    """Replay the outputs in the order of the feeds; labels come from the folder."""
+    calls = {{"done": 0}}
+
+    def predict(feed):
+        count = len(next(a for a in feed.values() if a.ndim))
+        first, calls["done"] = calls["done"], calls["done"] + count
+        width = {{n: len(a) // {samples} for n, a in outputs.items()}}
+        return {{n: a[first * width[n] : (first + count) * width[n]] for n, a in outputs.items()}}
+
+    return score.score({folder!r}, predict=predict)[0]["metrics"][{metric!r}]
+'''
+
+
+def write_own_metric(score: ModuleType, work: Path, case: Case, feeds: list[Arrays]) -> list[str]:
+    """Write a module that computes the data set's own metric; return the options that use it."""
+    if case.metric == "top1":
+        return []
+    samples = sum(len(next(a for a in f.values() if a.ndim)) for f in feeds)
+    text = OWN_METRIC.format(
+        score=str(score.__file__), samples=samples, folder=str(work / "eval"), metric=case.metric
+    )
+    (work / "own_metric.py").write_text(text)
+    return ["--metric", "own_metric:own"]
+
+
 def save_feeds(feeds: list[Arrays], target: Path, stacked: bool, labels: np.ndarray | None) -> Path:
     """Write feeds in one of the two formats that `--calib` reads."""
     if not stacked:
@@ -178,8 +213,10 @@ def save_feeds(feeds: list[Arrays], target: Path, stacked: bool, labels: np.ndar
     return target.with_suffix(".npz")
 
 
-def prepare(score: ModuleType, source: Path, case: Case, work: Path) -> dict[str, Path]:
-    """Lay out model, calibration feeds and evaluation feeds under `work`."""
+def prepare(
+    score: ModuleType, source: Path, case: Case, work: Path
+) -> tuple[dict[str, Path], list[str]]:
+    """Lay out model, calibration and evaluation feeds under `work`; return paths and options."""
     model = Path(shutil.copy(source / case.model, work / case.model))
     data = dict(np.load(source / "data.npz"))
     write_subset(source, work / "eval", case.evaluation(data), case.model)
@@ -192,7 +229,8 @@ def prepare(score: ModuleType, source: Path, case: Case, work: Path) -> dict[str
         calib = save_feeds(feeds, work / "calib", case.stacked, None)
     feeds = record(score, work / "eval", model)
     evaluation = save_feeds(feeds, work / "evaluation", case.stacked, labels)
-    return {"model": model, "calib": calib, "eval": evaluation, "folder": work / "eval"}
+    paths = {"model": model, "calib": calib, "eval": evaluation, "folder": work / "eval"}
+    return paths, write_own_metric(score, work, case, feeds)
 
 
 def compile_model(
@@ -202,7 +240,9 @@ def compile_model(
     command = [sys.executable, "-m", "optcc", "compile", str(paths["model"]), "-o", str(out)]
     command += ["--precision", precision, "--calib", str(paths["calib"])]
     command += ["--eval", str(paths["eval"]), *extra]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=paths["model"].parent
+    )
 
 
 def metric_of(score: ModuleType, folder: Path, model: Path, metric: str) -> float:
@@ -240,9 +280,9 @@ def run_case(
         return {"model": name, "status": f"{case.model} is not there"}
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        paths = prepare(score, source, case, work)
-        out = (keep or work) / f"{name}.{precision}.optcc"
-        run = compile_model(paths, out, precision, [*extra, "--force"])
+        paths, options = prepare(score, source, case, work)
+        out = ((keep or work) / f"{name}.{precision}.optcc").resolve()
+        run = compile_model(paths, out, precision, [*options, *extra, "--force"])
         row: dict[str, Any] = {"model": name, "exit": run.returncode, "metric": case.metric}
         row["original"] = metric_of(score, paths["folder"], paths["model"], case.metric)
         if run.returncode != 0:
