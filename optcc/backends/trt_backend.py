@@ -110,7 +110,7 @@ class TrtBackend:
             "module": self.name,
             "probe": False,
             "model": model.name,
-            "out": _relative(partial.resolve(), model.parent),
+            "out": _relative(partial.parent.resolve() / partial.name, model.parent),
             "targets": list(targets),
             "profile": [
                 {"name": i.name, "min": list(i.min), "opt": list(i.opt), "max": list(i.max)}

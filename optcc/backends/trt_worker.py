@@ -187,12 +187,12 @@ class EngineBuild:
                 built = self._builder.build_serialized_network_to_stream(
                     self._network, self._config, writer
                 )
+                if writer.error is not None:
+                    raise writer.error
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             return self._fail("write", log=[error.strerror or str(error)])
-        if writer.error is not None:
-            return self._fail("write", log=[writer.error.strerror or str(writer.error)])
         if not built:
             return self._fail("build")
         self._channel.send(
