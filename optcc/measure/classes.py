@@ -114,7 +114,7 @@ def class_unlabeled(
     axis = _simplex_axis(core)
     if axis is not None:
         return _scores(name, axis, core, "its scores add up to 1")
-    if core.ndim != 2:
+    if core.ndim != 2 or array.ndim == 3:  # [batch, positions, 1] is one score per position
         return None
     if _VALUE_NAME.search(name) and not wanted:
         return None

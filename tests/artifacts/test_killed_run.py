@@ -82,7 +82,7 @@ def test_leftovers_are_removed_on_request_but_not_those_of_a_live_run(tmp_path):
 
 def test_kill_at_any_moment_leaves_one_whole_folder(tmp_path):
     out, moment = tmp_path / "out", random.Random(7)
-    for _ in range(8):
+    for _ in range(5):
         process = start(out, "", "loop")
         time.sleep(moment.uniform(0, 0.05))
         process.kill()
@@ -115,7 +115,7 @@ def test_two_signals_leave_no_trace(tmp_path):
 
 def test_signals_while_committing_leave_one_whole_folder(tmp_path):
     out, moment = tmp_path / "out", random.Random(3)
-    for _ in range(8):
+    for _ in range(5):
         process = start(out, "", "loop")
         time.sleep(moment.uniform(0, 0.05))
         process.send_signal(signal.SIGTERM)
@@ -206,7 +206,7 @@ def test_a_real_mount_point_is_filled_in_place(small_disk):
 
 def test_kill_on_a_mount_point_never_blocks_the_next_run(small_disk):
     moment = random.Random(5)
-    for _ in range(8):
+    for _ in range(5):
         process = start(small_disk, "", "loop")
         time.sleep(moment.uniform(0, 0.05))
         process.kill()

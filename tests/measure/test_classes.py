@@ -88,6 +88,8 @@ def test_a_score_that_is_not_a_number_names_no_class():
         ("y", floats(6), False),
         ("y", floats(6, 1), False),
         ("y", floats(2, 5, 3), False),
+        ("cls_8", floats(2, 1600, 1), False),
+        ("logits", floats(2, 10, 1, 1), True),
         ("y", np.empty((0, 3), np.float32), False),
         ("y", np.full((2, 3), np.nan, np.float32), True),
     ],
