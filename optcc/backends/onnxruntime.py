@@ -42,7 +42,22 @@ _INT8_OPS = frozenset(
     }
 )
 _MOVES_DATA = frozenset(
-    {"Flatten", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+    {
+        "Concat",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "MaxPool",
+        "Pad",
+        "Reshape",
+        "Resize",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
 )
 _FUSED_NAME = re.compile(r"^(?:fused )?(.*?)(?:_token_\d+|/\w+Fusion/?)*$", re.S)
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (?:Load model from .*? failed:)?")

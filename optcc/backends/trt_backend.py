@@ -18,7 +18,7 @@ from optcc.backends.trt_errors import Failure, explain
 from optcc.backends.trt_plan import read_plan
 from optcc.errors import ConfigError, WriteError
 from optcc.progress import Progress
-from optcc.targets.catalog import default_targets, find_target
+from optcc.targets.catalog import default_targets, find_target, targets_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -75,7 +75,7 @@ class TrtBackend:
             if self.name not in find_target(name).backends:
                 raise ConfigError(
                     f"{self.name} cannot build for target {name!r}",
-                    hint="see the targets of each backend: optcc doctor",
+                    hint=f"it builds for {', '.join(targets_of(self.name))}",
                 )
         return job.targets or default_targets(self.name)
 
