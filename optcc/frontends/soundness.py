@@ -42,11 +42,10 @@ def check_sound(model: ir.Model) -> None:
     _refuse_first(find_undefined(model))
     _sort(model)
     _check_operators(model)
-    _refuse_first(_attribute_faults(model))
     _refuse_first(io.check(model))
+    _refuse_first(_attribute_faults(model))
     _check_weights(model)
-    io.infer_values(model, strict=True)
-    infer_shapes(model)
+    infer_shapes(model, strict=True)
     _check_runtime_operators(model)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 
 from optcc.errors import ConfigError, UnsupportedModelError, WriteError
 from optcc.graph.external import DataFiles, Span
+from optcc.graph.raw_checks import tensor_problem, text_problem
 from optcc.graph.walk import all_nodes, graphs_of
 
 __all__ = [
@@ -83,10 +85,18 @@ def read_bytes(path: Path) -> bytes:
 def parse_model(data: bytes, path: Path, *, data_root: Path | None = None) -> ir.Model:
     """Make the graph from the bytes of the model file at `path`; see `read_model`."""
     proto = _parse(data, path)
+    problem = text_problem(proto)
+    if problem:
+        raise UnsupportedModelError(f"{path.name} is malformed: {problem}", where=path.name)
     for tensor in _tensors(proto):
-        _check_tensor(tensor)
+        problem = tensor_problem(tensor)
+        if problem:
+            where = f"tensor {tensor.name!r}"
+            raise UnsupportedModelError(f"{where} {problem}", where=where)
     try:
-        model = ir.from_proto(proto)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # keys of external data that only other tools know
+            model = ir.from_proto(proto)
     except (RuntimeError, ValueError, TypeError, NotImplementedError, KeyError) as error:
         raise UnsupportedModelError(
             f"{path.name} is malformed: {_root_cause(error)}", where=path.name
@@ -168,65 +178,6 @@ def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
         if attribute.type == onnx.AttributeProto.TENSOR:
             yield attribute.t
         yield from attribute.tensors
-
-
-def _check_tensor(tensor: onnx.TensorProto) -> None:
-    """Check type, dims and amount of data, none of which the parser looks at."""
-    problem = _tensor_problem(tensor)
-    if problem:
-        raise UnsupportedModelError(
-            f"tensor {tensor.name!r} {problem}", where=f"tensor {tensor.name!r}"
-        )
-
-
-def _tensor_problem(tensor: onnx.TensorProto) -> str:
-    try:
-        dtype = ir.DataType(tensor.data_type)
-    except ValueError:
-        return f"has the unknown element type {tensor.data_type}"
-    if dtype == ir.DataType.UNDEFINED:
-        return "has no element type"
-    if any(d < 0 for d in tensor.dims):
-        return f"has the dims {list(tensor.dims)}"
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return _location_problem(tensor, dtype)
-    count = math.prod(tensor.dims)
-    if dtype == ir.DataType.STRING:
-        held, needed = len(tensor.string_data), count
-    elif tensor.HasField("raw_data"):
-        held, needed = len(tensor.raw_data), -(-count * dtype.bitwidth // 8)
-    else:
-        held, needed = _typed_elements(tensor, dtype), count
-    return "" if held == needed else f"holds {held} elements or bytes where its dims need {needed}"
-
-
-def _typed_elements(tensor: onnx.TensorProto, dtype: ir.DataType) -> int:
-    if dtype.bitwidth < 8:
-        per_field = 8 // dtype.bitwidth
-        count = math.prod(tensor.dims)
-        stored = len(tensor.int32_data)
-        return count if stored in (-(-count // per_field), count) else stored * per_field
-    fields = (
-        tensor.float_data,
-        tensor.int32_data,
-        tensor.int64_data,
-        tensor.double_data,
-        tensor.uint64_data,
-    )
-    parts = 2 if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128) else 1
-    return sum(map(len, fields)) // parts
-
-
-def _location_problem(tensor: onnx.TensorProto, dtype: ir.DataType) -> str:
-    if dtype == ir.DataType.STRING:
-        return "holds strings in external data, which the format does not allow"
-    entries = {e.key: e.value for e in tensor.external_data}
-    if "location" not in entries:
-        return "has external data without a location"
-    for key in ("offset", "length"):
-        if key in entries and not entries[key].isdecimal():
-            return f"has external data with the {key} {entries[key]!r}"
-    return ""
 
 
 def _map_external(model: ir.Model, files: DataFiles) -> None:
@@ -402,7 +353,14 @@ def _inference_problem(text: str) -> str:
 
 
 def _table(graph: onnx.GraphProto) -> dict[str, ir.TypeAndShape]:
-    return {info.name: ir.from_proto(info.type) for info in graph.value_info}
+    return {info.name: _type_and_shape(info.type) for info in graph.value_info}
+
+
+def _type_and_shape(proto: onnx.TypeProto) -> ir.TypeAndShape:
+    return ir.TypeAndShape(
+        ir.serde.deserialize_type_proto_for_type(proto),
+        ir.serde.deserialize_type_proto_for_shape(proto),
+    )
 
 
 def operator_known(domain: str, op_type: str, version: int) -> bool:
@@ -430,7 +388,7 @@ def check(model: ir.Model) -> list[str]:
         if _holds_graph(node) or not _has_schema(node, model):
             continue
         try:
-            onnx.checker.check_node(ir.to_proto(node), context)
+            onnx.checker.check_node(ir.serde.serialize_node(node), context)
         except onnx.checker.ValidationError as error:
             problems.append(f"node {node.name!r} ({node.op_type}): {_root_cause(error)}")
     return problems

@@ -10,14 +10,21 @@ from optcc.graph.walk import all_graphs, all_nodes
 __all__ = ["infer_shapes", "known_rank", "static_dims", "without_inferable_types"]
 
 
-def infer_shapes(model: ir.Model) -> None:
+def infer_shapes(model: ir.Model, *, strict: bool = False) -> None:
     """Infer types and shapes of all inner values of `model`, in place.
 
     What the values carried before is dropped first, because it may lie. Where inference cannot
     tell the type (operators of other domains), the earlier type stays and the shape is unknown.
     Inputs and outputs of the main graph keep what they declare.
+
+    Args:
+        model: The nodes must be in order.
+        strict: Whether a contradiction between nodes raises.
+
+    Raises:
+        UnsupportedModelError: In strict mode, nodes contradict each other; nothing has changed.
     """
-    inferred = infer_values(model)
+    inferred = infer_values(model, strict=strict)
     for index, graph in enumerate(all_graphs(model.graph)):
         known = inferred[index]
         for value in _inner_values(graph, main=index == 0):

@@ -18,15 +18,18 @@ __all__ = [
 ]
 
 
+_GRAPH_KINDS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
 def subgraphs_of(node: ir.Node) -> list[ir.Graph]:
     """Return the graphs that `node` holds as attributes (branches of If, body of Loop, Scan)."""
     graphs: list[ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
+    for attribute in node.attributes.data.values():
+        if attribute.type not in _GRAPH_KINDS or attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.GRAPH:
             graphs.append(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
+        else:
             graphs.extend(attribute.as_graphs())
     return graphs
 
@@ -86,4 +89,9 @@ def order_in(graph: ir.Graph) -> dict[ir.Node, int]:
 
 def taken_names(graph: ir.Graph) -> set[str]:
     """Return the names of all values of `graph` and of the graphs nested in it."""
-    return {v.name for g in all_graphs(graph) for v in all_values(g) if v.name}
+    names: set[str | None] = set()
+    for current in all_graphs(graph):
+        names.update(v.name for v in current.inputs)
+        names.update(current.initializers.data)
+        names.update(v.name for node in current for v in node.outputs)
+    return {name for name in names if name}

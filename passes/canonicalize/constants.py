@@ -7,7 +7,7 @@ from functools import partial
 
 import onnx_ir as ir
 
-from optcc.graph.edit import add_constant, constant_of, replace_node
+from optcc.graph.edit import constant_of, is_constant, replace_node
 from optcc.graph.walk import graphs_of
 from optcc.passkit.contract import Exactness, Fact, PassContext, PassResult, Rejection, Rewrite
 
@@ -63,16 +63,23 @@ def _store(graph: ir.Graph, node: ir.Node, ctx: PassContext, result: PassResult)
 def _obstacle(value: ir.Value) -> str:
     if value.is_graph_output():
         return f"constant {value.name!r} is an output of its graph"
-    if constant_of(value) is None:
+    if not is_constant(value):
         return f"constant {value.name!r} is sparse or depends on a function attribute"
     return ""
 
 
 def _to_initializer(graph: ir.Graph, node: ir.Node) -> Sequence[ir.Value]:
-    name = node.outputs[0].name or ""
-    stored = add_constant(graph, f"{name}.value", _tensor(node))
-    replace_node(graph, [node], [], node.outputs, [stored])
-    stored.name = name
+    """Store the tensor under the name of the value, which is free once the node is gone."""
+    old, tensor = node.outputs[0], _tensor(node)
+    stored = ir.Value(
+        name=f"{old.name}.value",
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(tensor.shape.numpy()),
+        const_value=tensor,
+    )
+    replace_node(graph, [node], [], [old], [stored])
+    stored.name = old.name
+    graph.register_initializer(stored)
     return (stored,)
 
 

@@ -169,3 +169,20 @@ def test_check_names_the_node():
     problems = io.check(model)
     assert len(problems) == 1
     assert problems[0].startswith("node 'first' (Relu): ")
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path):
+    data = io.to_bytes(chain("Relu", "Neg")).replace(b"v0", b"\xfa0")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    with pytest.raises(UnsupportedModelError, match="is not valid text"):
+        io.read_model(path)
+
+
+def test_attributes_without_a_type_are_refused(tmp_path: Path):
+    model = onnx.load_from_string(io.to_bytes(chain("Relu")))
+    model.graph.node[0].attribute.add(name="axis", i=1)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(UnsupportedModelError, match="attribute 'axis' has no type"):
+        io.read_model(path)
