@@ -14,7 +14,7 @@ __all__ = ["WEIGHTED", "output_axis", "refusal"]
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
 """Operators whose second input is a weight when it is constant."""
 
-_LEAST_WORK = 512
+_LEAST_WORK = 128
 """Multiply-adds per sample below which Q/DQ cost more than int8 saves."""
 
 
