@@ -30,7 +30,7 @@ def doctor_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say which backends work here, and why not."""
-    from optcc.driver import diagnose
+    from optcc.backends.doctor import diagnose
 
     rows = diagnose()
     console.out(to_json(rows) if as_json else render_doctor(rows))

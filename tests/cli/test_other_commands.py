@@ -89,10 +89,10 @@ def test_passes_in_one_line_each(driver: FakeDriver, capsys) -> None:
     ]
 
 
-def test_doctor_gives_the_remedy_of_what_is_missing_only(driver: FakeDriver, capsys) -> None:
+def test_doctor_gives_the_remedy_of_what_is_missing_only(monkeypatch, capsys) -> None:
     good = SimpleNamespace(name="onnxruntime", ok=True, version="1.32.0", detail="CPU", hint="h1")
     bad = SimpleNamespace(name="tensorrt", ok=False, version="", detail="absent", hint="pip ...")
-    driver.diagnose = lambda: [good, bad]
+    monkeypatch.setattr("optcc.backends.doctor.diagnose", lambda: [good, bad])
     assert run(["doctor"]) == 0
     text = capsys.readouterr().out
     assert text == render_doctor([good, bad])
