@@ -45,7 +45,7 @@ def sweep(sites: Iterable[Site], out: Path) -> list[str]:
             else:
                 site.aside.rename(out)
             done.append(site.aside.name)
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             done += [p.name for p in site.leftovers() if remove_tree(p)]
     return done
 

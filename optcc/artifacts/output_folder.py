@@ -200,7 +200,8 @@ class OutputFolder:
             replace_files(stage, target.out)
             return
         if target.out.is_dir():
-            stage.chmod(target.out.stat().st_mode & 0o7777)
+            with suppress(OSError):  # some file systems have no modes
+                stage.chmod(target.out.stat().st_mode & 0o7777)
         try:
             replace_folder(stage, target.out, target.site.aside)
         except OSError as error:

@@ -96,7 +96,10 @@ def sync_folder(folder: Path) -> None:
     """Bring the names in `folder` to the disk, where the system can do that for folders."""
     if os.name == "nt":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # a folder may take names without showing them
+        return
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -84,13 +84,17 @@ def _refuse_precious(out: Path, inputs: Sequence[Path]) -> None:
         return ConfigError(f"{out} cannot be the output folder: {why}", hint="choose another -o")
 
     cwd = Path(os.path.realpath(Path.cwd()))
-    if out == Path(out.anchor) or out == Path(os.path.realpath(Path.home())):
+    if out == Path(out.anchor) or out == _home():
         raise refuse("it must be a folder of its own")
     if out != cwd and cwd.is_relative_to(out):
         raise refuse("the working folder lies in it")
     for path in inputs:
         if Path(os.path.realpath(path)).is_relative_to(out):
             raise refuse(f"the input {path.name} lies in it")
+
+
+def _home() -> Path:
+    return Path(os.path.realpath(os.path.expanduser("~")))
 
 
 def _is_free(out: Path) -> bool:

@@ -82,7 +82,7 @@ def _drop_gate(max_drop: float, file: str, row: AccuracyFigures, drop: float) ->
     surely = exceeds and interval is not None and interval[0] > max_drop
     return GateResult(
         name=f"drop of {row.metric}",
-        limit=f"{max_drop:g} points",
+        limit=f"{max_drop:g} point{'' if max_drop == 1 else 's'}",
         value=f"{value}, {row.samples} samples",
         passed=(not exceeds) if enough else (False if surely else None),
         file=file,

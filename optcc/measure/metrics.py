@@ -72,9 +72,10 @@ class TopK:
         truth, array = _truth(labels), outputs[self._source.output]
         counted = np.ones(truth.shape, bool) if is_text(truth) else truth >= 0
         right = self._hits(array, truth)[counted]
-        for label, hit in zip(truth[counted].tolist(), right.tolist(), strict=True):
-            self._seen[label] = self._seen.get(label, 0) + 1
-            self._right[label] = self._right.get(label, 0) + hit
+        for label, count in _counts(truth[counted]).items():
+            self._seen[label] = self._seen.get(label, 0) + count
+        for label, count in _counts(truth[counted][right]).items():
+            self._right[label] = self._right.get(label, 0) + count
         return right
 
     def _hits(self, array: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -95,7 +96,7 @@ class TopK:
     def per_class(self) -> dict[str, tuple[float, int]]:
         """Return the share per label."""
         labels = sorted(self._seen, key=_class_order)
-        return {str(c): (self._right[c] / self._seen[c], self._seen[c]) for c in labels}
+        return {str(c): (self._right.get(c, 0) / self._seen[c], self._seen[c]) for c in labels}
 
     def close(self) -> None:
         """Nothing is open."""
@@ -106,22 +107,19 @@ class F1:
 
     def __init__(self, source: ClassOutput) -> None:
         self._source = source
-        self._counts: dict[object, list[int]] = {}
+        self._counts: dict[object, list[int]] = {}  # hits, false alarms, misses
 
     def add(self, outputs: Feed, labels: np.ndarray | None) -> np.ndarray | None:
         """Take a batch; return which labelled positions are right."""
         truth = _truth(labels)
         counted = np.ones(truth.shape, bool) if is_text(truth) else truth >= 0
         predicted = _aligned(self._source.predict(outputs[self._source.output]), truth)
-        pairs = zip(truth[counted].tolist(), predicted[counted].tolist(), strict=True)
-        for true, said in pairs:
-            self._count(true)[0 if true == said else 2] += 1
-            if true != said:
-                self._count(said)[1] += 1
-        return np.asarray(predicted[counted] == truth[counted])
-
-    def _count(self, label: object) -> list[int]:
-        return self._counts.setdefault(label, [0, 0, 0])  # hits, false alarms, misses
+        truth, predicted = truth[counted], predicted[counted]
+        right = np.asarray(predicted == truth)
+        for place, labels_there in enumerate((truth[right], predicted[~right], truth[~right])):
+            for label, count in _counts(labels_there).items():
+                self._counts.setdefault(label, [0, 0, 0])[place] += count
+        return right
 
     def value(self) -> float:
         """Return F1 in 0..1."""
@@ -256,6 +254,13 @@ def _truth(labels: np.ndarray | None) -> np.ndarray:
 
 def _aligned(predicted: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return predicted if predicted.shape == truth.shape else np.full(truth.shape, -1)
+
+
+def _counts(labels: np.ndarray) -> dict[object, int]:
+    values, counts = np.unique(
+        labels.astype(str) if is_text(labels) else labels, return_counts=True
+    )
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def _class_order(label: object) -> tuple[bool, float, str]:

@@ -285,3 +285,14 @@ def test_an_unwritable_folder_is_a_write_error(without_rights):
     assert code == 6
     assert "Permission denied" in errors
     assert names(out) == []
+
+
+@linux
+def test_a_parent_that_takes_names_without_showing_them(without_rights):
+    folder, options = without_rights
+    folder.chmod(0o333)
+    assert commit(folder / "out", "1", **options) == (0, "")
+    assert commit(folder / "out", "2", **options) == (0, "")
+    folder.chmod(0o755)
+    assert content_of(folder / "out") == "2"
+    assert names(folder) == ["out"]

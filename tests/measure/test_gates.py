@@ -47,7 +47,7 @@ def test_with_enough_samples_the_drop_decides(drop, limit, expected):
 
 def test_the_gate_says_what_it_saw():
     gate = judge(1.0, [("model.onnx", row(1.25, interval=(0.5, 2.0)))])[0]
-    assert (gate.name, gate.limit, gate.file) == ("drop of top1", "1 points", "model.onnx")
+    assert (gate.name, gate.limit, gate.file) == ("drop of top1", "1 point", "model.onnx")
     assert gate.value == "1.25 points (95 % interval 0.50 to 2.00), 1000 samples"
 
 
