@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from optcc.graph.edit import needs_identity
+from optcc.graph.edit import is_constant, needs_identity
 from optcc.passkit.contract import Exactness, Fact
 from optcc.passkit.matcher import Match
 from optcc.passkit.pattern import any_, maybe, op
@@ -25,6 +25,8 @@ class EliminateIdentity(RewritePass):
     in inference, Pad by nothing, a Slice of everything and their like (`passes.eliminate.noop`).
 
     Keeps: the bits of every value that is left, and names, types and shapes of graph outputs.
+    Nodes that read a constant are left to `fold.constants`: a runtime may compute with another
+    kernel, hence round otherwise, where an operand turns out to be constant.
     """
 
     name = "eliminate.identity"
@@ -34,7 +36,8 @@ class EliminateIdentity(RewritePass):
 
     def applies(self, m: Match) -> bool:
         """Take nodes that change nothing."""
-        return m.value("x") is m.root.inputs[0] and is_noop(m.root)
+        x = m.value("x")
+        return x is m.root.inputs[0] and not is_constant(x) and is_noop(m.root)
 
     def check(self, m: Match) -> None:
         """Refuse where the node carries an output name or a second result."""

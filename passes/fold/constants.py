@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from optcc.errors import BackendError
-from optcc.graph.edit import constant_of, is_constant
+from optcc.graph.edit import constant_of, is_constant, needs_identity, replace_node
 from optcc.graph.walk import subgraphs_of
 from optcc.passkit.contract import (
     Exactness,
@@ -25,8 +25,8 @@ from passes.fold.store import store_results
 
 __all__ = ["FoldConstants"]
 
-_KEPT = frozenset({"Constant", "Identity", "DequantizeLinear", "Dropout"})
-"""Never folded: names of outputs, narrow weights, and what may be random."""
+_KEPT = frozenset({"Constant", "DequantizeLinear", "Dropout"})
+"""Never folded: constants themselves, narrow weights, and what may be random."""
 
 
 class FoldConstants:
@@ -67,6 +67,9 @@ class FoldConstants:
         wanted = [v for v in node.outputs if v.uses() or v.is_graph_output()]
         if not wanted:
             return
+        if node.op_type == "Identity":
+            self._forward(graph, node, ctx, result)
+            return
         try:
             arrays = _evaluate(node, opsets, ctx)
         except Reject as reject:
@@ -75,6 +78,17 @@ class FoldConstants:
         kept = {v: arrays[v] for v in wanted}
         record = Rewrite(node.name or "", f"{node.op_type} of constants", (), tuple(wanted))
         if ctx.apply(record, lambda: store_results(graph, node, kept, self.name)):
+            result.rewrites.append(record)
+
+    def _forward(
+        self, graph: ir.Graph, node: ir.Node, ctx: PassContext, result: PassResult
+    ) -> None:
+        """Let readers of an Identity read the constant; one that names an output stays."""
+        old, constant = node.outputs[0], node.inputs[0]
+        if constant is None or needs_identity(graph, old, constant):
+            return
+        record = Rewrite(node.name or "", "Identity of a constant", (), (old,))
+        if ctx.apply(record, lambda: replace_node(graph, [node], [], [old], [constant])):
             result.rewrites.append(record)
 
 

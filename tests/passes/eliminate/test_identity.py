@@ -126,3 +126,9 @@ def test_declared_shape_of_an_output_proves_nothing() -> None:
     target = s.input("target", [1], ir.DataType.INT64)
     s.output(s.op("Reshape", s.op("Relu", s.input("x", [4])), target, to="y"), [4])
     assert not apply(EliminateIdentity(), s.model()).rewrites
+
+
+def test_identity_of_a_constant_is_left_to_folding() -> None:
+    s = Sketch()
+    s.output(s.op("MatMul", s.input("x", [2, 3]), s.op("Identity", s.weight("w", 3, 4))), [2, 4])
+    assert not apply(EliminateIdentity(), s.model()).rewrites

@@ -97,6 +97,17 @@ def test_outputs_of_the_graph_keep_their_names() -> None:
     assert ops(model) == ["Identity"]
 
 
+def test_identity_of_a_large_weight_is_not_copied() -> None:
+    s = Sketch()
+    w = s.weight("w", 600, 600)
+    x = s.op("MatMul", s.input("x", [2, 600]), w)
+    s.output(s.op("MatMul", x, s.op("Identity", w)), None)
+    model = s.model()
+    keeps(FoldConstants(), model, [feed(model)])
+    assert ops(model) == ["MatMul", "MatMul"]
+    assert list(model.graph.initializers) == ["w"]
+
+
 def test_several_outputs_fold_together() -> None:
     s = Sketch()
     s.op("Split", s.weight("w", 4, 8), s.integers("n", 1, 3), to=("a", "b"), axis=0, name="split")
