@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from optcc.graph.io import without_weights
-from optcc.graph.shapes import infer_shapes, static_dims
+from optcc.graph.settle import settle_shapes
+from optcc.graph.shapes import static_dims
 from optcc.graph.walk import all_nodes, graphs_of
 
 __all__ = ["ModelCost", "cost_of"]
@@ -50,7 +51,8 @@ def cost_of(model: ir.Model, sizes: Mapping[str, tuple[int, ...]] | None = None)
     """
     fixed = without_weights(model)
     assumed = _fix_inputs(fixed.graph, sizes or {})
-    infer_shapes(fixed)
+    _forget_output_claims(fixed.graph)
+    settle_shapes(fixed)
     counts = [(n.name or "", _flops(n)) for n in all_nodes(fixed.graph) if n.op_type in _WORK]
     operators = Counter(_label(n) for n in all_nodes(model.graph))
     weights = _weights(model)
@@ -83,7 +85,7 @@ def _weights(model: ir.Model) -> list[ir.TensorProtocol]:
 def _fix_inputs(
     graph: ir.Graph, sizes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """Give free dims a size, the same for the same symbol; forget what outputs declare."""
+    """Give free dims a size, the same for the same symbol."""
     assumed: dict[str, tuple[int, ...]] = {}
     symbols: dict[str, int] = {}
     for value in (v for v in graph.inputs if not v.is_initializer() and v.shape is not None):
@@ -102,6 +104,15 @@ def _fix_inputs(
         value.shape = ir.Shape(dims)
         assumed[value.name or ""] = tuple(dims)
     return assumed
+
+
+def _forget_output_claims(graph: ir.Graph) -> None:
+    """Let what outputs declare be inferred: make them inner values."""
+    for index, value in enumerate(list(graph.outputs)):
+        carrier = ir.node("Identity", [value], name=f"{value.name}.carrier")
+        carrier.outputs[0].name = f"{value.name}.carried"
+        graph.append(carrier)
+        graph.outputs[index] = carrier.outputs[0]
 
 
 def _guess(index: int, rank: int) -> int:

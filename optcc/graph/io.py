@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from optcc.graph.walk import all_nodes, graphs_of
 __all__ = [
     "check",
     "clone",
+    "evaluate",
     "infer_values",
     "operator_deprecated",
     "operator_known",
@@ -404,3 +405,26 @@ def _has_schema(node: ir.Node, model: ir.Model) -> bool:
     if version is None or not operator_known(node.domain, node.op_type, version):
         return False
     return not operator_deprecated(node.domain, node.op_type, version)
+
+
+def evaluate(node: ir.Node, arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Compute the first output of one node with the reference implementation of onnx.
+
+    Args:
+        node: A node of the default domain, without subgraphs.
+        arrays: One per input; None for an input that is left out.
+
+    Returns:
+        The output, or None when the reference cannot compute it.
+    """
+    from onnx.reference import ReferenceEvaluator
+
+    names = [v.name or "" if v is not None else "" for v in node.inputs]
+    feeds = {name: a for name, a in zip(names, arrays, strict=True) if a is not None}
+    version = node.graph.opset_imports.get("") if node.graph is not None else None
+    try:
+        runner = ReferenceEvaluator(ir.serde.serialize_node(node), opsets={"": version or 21})
+        results = runner.run(None, feeds)
+        return np.asarray(results[0]) if isinstance(results, list) else None
+    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
+        return None
