@@ -10,6 +10,7 @@ import onnx_ir as ir
 from optcc.graph.edit import is_constant
 from optcc.graph.walk import outer_values
 from optcc.verify.draw import guess_seen
+from optcc.verify.numeric import is_float
 from optcc.verify.observe import Observations, Seen, see
 
 __all__ = ["Boundary"]
@@ -59,7 +60,7 @@ class Boundary:
 
         An initializer that is a graph input counts with its default.
         """
-        found = self._seen.get(value.name or "")
+        found = _typed(self._seen.get(value.name or ""), value)
         if found is not None and len(found) == self.probes:
             return found
         if value.producer() is not None:
@@ -74,5 +75,26 @@ class Boundary:
 
     def learn(self, value: ir.Value, arrays: Sequence[np.ndarray]) -> None:
         """Remember results for a value that was not seen before."""
-        if value.name and value.name not in self._seen and len(arrays) == self.probes:
-            self._seen[value.name] = tuple(see(np.asarray(a)) for a in arrays)
+        if not value.name or value.name in self._seen or not arrays:
+            return
+        entries = [see(np.asarray(a)) for a in arrays]
+        entries += [entries[-1]] * (self.probes - len(entries))
+        self._seen[value.name] = tuple(entries)
+
+
+def _typed(found: tuple[Seen, ...] | None, value: ir.Value) -> tuple[Seen, ...] | None:
+    """Give floats the type that a rewrite has given to `value` since they were seen."""
+    if not found or value.dtype is None or value.dtype == ir.DataType.STRING:
+        return found
+    dtype = np.dtype(value.dtype.numpy())
+    if dtype == found[0].dtype:
+        return found
+    if not (is_float(dtype) and is_float(found[0].dtype)):
+        return None
+    return tuple(_cast(s, dtype) for s in found)
+
+
+def _cast(seen: Seen, dtype: np.dtype) -> Seen:
+    with np.errstate(over="ignore"):
+        value = None if seen.value is None else seen.value.astype(dtype)
+        return Seen(dtype, seen.shape, value, seen.sample.astype(dtype))

@@ -67,43 +67,58 @@ def observe(model: ir.Model, probes: Sequence[Feed]) -> Observations:
     Raises:
         BackendError: The runtime refuses the model or a probe.
     """
-    names = [v.name or "" for v in model.graph.outputs]
     if not probes:
         return Observations()
-    outputs, seen = _run_outputs(model, probes, names)
-    for k, probe in enumerate(probes):
-        for name, array in probe.items():
-            seen.setdefault(name, []).insert(k, see(array))
-    for chunk in _chunks(model, set(names)):
-        _observe_chunk(model, probes, chunk, seen)
+    names = [v.name or "" for v in model.graph.outputs]
+    seen = {n: [see(p[n]) for p in probes] for n in probes[0]}
+    outputs: list[Feed] = []
+    for chunk in _chunks(model, {*names, *seen}):
+        outputs = _observe_chunk(model, probes, names, chunk, seen) or outputs
+    if not outputs:
+        outputs = _run(model, probes, names, (), seen)
     complete = {n: tuple(s) for n, s in seen.items() if len(s) == len(probes)}
-    return Observations(tuple(probes), outputs, complete, frozenset(_fixed(model.graph)))
+    fixed = frozenset(_fixed(model.graph))
+    return Observations(tuple(probes), tuple(outputs), complete, fixed)
 
 
-def _run_outputs(
-    model: ir.Model, probes: Sequence[Feed], names: Sequence[str]
-) -> tuple[tuple[Feed, ...], dict[str, list[Seen]]]:
-    with open_model(model) as session:
-        outputs = tuple(session.run(p, names) for p in probes)
-    return outputs, {n: [see(o[n]) for o in outputs] for n in names}
+def _run(
+    model: ir.Model,
+    probes: Sequence[Feed],
+    names: Sequence[str],
+    chunk: Sequence[str],
+    seen: dict[str, list[Seen]],
+) -> list[Feed]:
+    """Run every probe once; keep the outputs, and what was seen of them and of `chunk`."""
+    outputs: list[Feed] = []
+    with open_model(model, also=chunk) as session:
+        for probe in probes:
+            results = session.run(probe, list(dict.fromkeys([*names, *chunk])))
+            outputs.append({n: results[n] for n in names})
+            for name, array in results.items():
+                entries = seen.setdefault(name, [])
+                if isinstance(array, np.ndarray) and len(entries) < len(outputs):
+                    entries.append(see(array))
+    return outputs
 
 
 def _observe_chunk(
-    model: ir.Model, probes: Sequence[Feed], chunk: Sequence[str], seen: dict[str, list[Seen]]
-) -> None:
+    model: ir.Model,
+    probes: Sequence[Feed],
+    names: Sequence[str],
+    chunk: Sequence[str],
+    seen: dict[str, list[Seen]],
+) -> list[Feed]:
+    """Run with the values of `chunk` as outputs; halve it while the runtime refuses."""
     try:
-        with open_model(model, also=chunk) as session:
-            for probe in probes:
-                for name, array in session.run(probe, chunk).items():
-                    if isinstance(array, np.ndarray):
-                        seen.setdefault(name, []).append(see(array))
+        return _run(model, probes, names, chunk, seen)
     except BackendError:
-        if len(chunk) > 1:  # one value that cannot be returned must not hide the others
-            half = len(chunk) // 2
-            for part in (chunk[:half], chunk[half:]):
-                for name in part:
-                    seen.pop(name, None)
-                _observe_chunk(model, probes, part, seen)
+        for name in chunk:
+            seen.pop(name, None)
+        if len(chunk) == 1:  # one value that cannot be returned must not hide the others
+            return []
+    half = len(chunk) // 2
+    parts = [_observe_chunk(model, probes, names, c, seen) for c in (chunk[:half], chunk[half:])]
+    return parts[0] or parts[1]
 
 
 def see(array: np.ndarray) -> Seen:
