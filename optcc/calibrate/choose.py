@@ -6,6 +6,7 @@ give the least output error: their weights rounded as planned, their other input
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,8 +15,8 @@ import onnx_ir as ir
 from optcc.calibrate.collector import DEFAULT_BUDGET_BYTES
 from optcc.calibrate.dataset import Dataset
 from optcc.calibrate.observation import Observations
-from optcc.calibrate.observers import Observer, Scheme, observer_for
-from optcc.calibrate.trial import output_errors
+from optcc.calibrate.observers import Observer, Scheme, observer_for, tail_clips
+from optcc.calibrate.trial import Proposals, UnitErrors, try_proposals
 from optcc.config.request import Calibrator
 from optcc.passkit.qtypes import ActivationRange, QuantPlan, RangeTable
 
@@ -23,6 +24,8 @@ __all__ = ["Slot", "choose_ranges", "slots_of"]
 
 _PROPOSERS = (Calibrator.MINMAX, Calibrator.PERCENTILE, Calibrator.MSE, Calibrator.ENTROPY)
 """In the order of preference among equals: the widest first."""
+
+_NO_NOISE = 1e-20
 
 _SAME = 0.01
 """Share of its width by which a range must differ from another to be worth a trial."""
@@ -52,13 +55,17 @@ def choose_ranges(
         budget_bytes: Activations to hold at a time.
     """
     slots = slots_of(plan)
-    methods = _PROPOSERS if method is Calibrator.AUTO else (method,)
-    observers = [observer_for(m) for m in methods]
-    proposals = {s: _proposed(slots, observers, observations, s) for s in Scheme}
-    errors = output_errors(model, plan, proposals, samples, budget_bytes)
+    observers = {t: _observers(t, observations, method) for t in slots}
+    proposals = {s: _proposed(observers, observations, s) for s in Scheme}
+    auto = method is Calibrator.AUTO
+    trials = try_proposals(model, plan, proposals, samples, budget_bytes) if auto else []
     outputs = {v.name or "" for v in model.graph.outputs}
-    chosen = {s: _chosen(slots, proposals[s], errors[s], outputs) for s in Scheme}
-    return RangeTable(signed=chosen[Scheme.SIGNED], unsigned=chosen[Scheme.UNSIGNED])
+    chosen = {s: _chosen(slots, proposals[s], _summed(trials, s), outputs) for s in Scheme}
+    return RangeTable(
+        signed=chosen[Scheme.SIGNED],
+        unsigned=chosen[Scheme.UNSIGNED],
+        unit_sqnr_db={t.unit: _sqnr_db(t, proposals, chosen) for t in trials},
+    )
 
 
 def slots_of(plan: QuantPlan) -> list[Slot]:
@@ -74,18 +81,23 @@ def slots_of(plan: QuantPlan) -> list[Slot]:
     return [tuple(sorted(names)) for names in members.values()]
 
 
+def _observers(slot: Slot, observations: Observations, method: Calibrator) -> list[Observer]:
+    if method is not Calibrator.AUTO:
+        return [observer_for(method)]
+    seen = (observations.values[n] for n in slot)
+    widest = max(seen, key=lambda o: max(-o.low, o.high))
+    return [*(observer_for(m) for m in _PROPOSERS), *tail_clips(widest)]
+
+
 def _proposed(
-    slots: Sequence[Slot],
-    observers: Sequence[Observer],
-    observations: Observations,
-    scheme: Scheme,
+    observers: Mapping[Slot, Sequence[Observer]], observations: Observations, scheme: Scheme
 ) -> dict[str, list[ActivationRange]]:
     """Let each observer propose for each slot: the hull of what it says for the members."""
     proposed = {}
-    for slot in slots:
+    for slot, able in observers.items():
         seen = [observations.values[n] for n in slot]
         options: list[ActivationRange] = []
-        for observer in observers:
+        for observer in able:
             hull = _hull([observer.choose(o, scheme) for o in seen])
             if not any(_alike(hull, other) for other in options):
                 options.append(hull)
@@ -101,6 +113,28 @@ def _hull(ranges: Sequence[ActivationRange]) -> ActivationRange:
 def _alike(one: ActivationRange, other: ActivationRange) -> bool:
     apart = max(abs(one.low - other.low), abs(one.high - other.high))
     return apart <= _SAME * max(other.high - other.low, one.high - one.low)
+
+
+def _summed(trials: Sequence[UnitErrors], scheme: Scheme) -> dict[str, np.ndarray]:
+    """Sum the errors of each value over the units that read it."""
+    summed: dict[str, np.ndarray] = {}
+    for trial in trials:
+        for (tried, name), errors in trial.errors.items():
+            if tried is scheme:
+                summed[name] = summed[name] + errors if name in summed else errors
+    return summed
+
+
+def _sqnr_db(
+    trial: UnitErrors,
+    proposals: Proposals,
+    chosen: Mapping[Scheme, Mapping[str, ActivationRange]],
+) -> float:
+    """Return what the chosen ranges leave of a unit's output, on the worse of the grids."""
+    noise = dict.fromkeys(Scheme, 0.0)
+    for (scheme, name), errors in trial.errors.items():
+        noise[scheme] += float(errors[proposals[scheme][name].index(chosen[scheme][name])])
+    return round(-10 * math.log10(max(*noise.values(), _NO_NOISE)), 2)
 
 
 def _chosen(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from optcc.calibrate.dataset import Dataset
 from optcc.calibrate.observation import Observation, Observations
-from optcc.calibrate.taps import RunPlan, fed_names, plan_runs, tapped
+from optcc.calibrate.taps import RunPlan, fed_names, plan_runs, tapped, typical_feed
 from optcc.progress import Progress
 
 __all__ = ["DEFAULT_BUDGET_BYTES", "collect", "plan_for"]
@@ -57,17 +58,11 @@ def collect(
 def plan_for(model: ir.Model, names: Sequence[str], dataset: Dataset, budget_bytes: int) -> RunPlan:
     """Plan the runs by the first feed of the dataset, scaled to the largest it holds."""
     batch = next(dataset.batches())
-    largest = sum(_size(shapes[-1]) for shapes in dataset.shapes.values())
-    growth = max(1.0, largest / sum(a.size for a in batch.feed.values()))
-    rows = batch.count if dataset.free_batch else None
-    return plan_runs(model, names, batch.feed, rows, int(budget_bytes / growth))
-
-
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for dim in shape:
-        size *= dim
-    return size
+    feed, rows = typical_feed(batch, free_batch=dataset.free_batch)
+    skipped = 0 if rows is None else 1
+    largest = sum(math.prod(shapes[-1][skipped:]) for shapes in dataset.shapes.values())
+    growth = max(1.0, largest / sum(math.prod(a.shape[skipped:]) for a in feed.values()))
+    return plan_runs(model, names, feed, rows, int(budget_bytes / growth))
 
 
 def _moving(model: ir.Model, seen: dict[str, Observation]) -> list[str]:

@@ -20,7 +20,7 @@ def is_batched(signature: Signature) -> bool:
     Inputs whose first dims differ (recurrent states) or that have no dims are not batched.
     """
     firsts = [_first(spec) for spec in signature.inputs]
-    if not firsts or "none" in firsts:
+    if not firsts or None in firsts:
         return False
     lone_vectors = all(s.dims is not None and len(s.dims) == 1 for s in signature.inputs)
     fixed = {f for f in firsts if isinstance(f, int)}
@@ -41,12 +41,12 @@ def samples_in(feed: Feed, signature: Signature) -> int:
     return sizes.pop() if len(sizes) == 1 else 1
 
 
-def _first(spec: TensorSpec) -> int | str:
+def _first(spec: TensorSpec) -> int | str | None:
     if spec.dims is None:
         return "free"
     if not spec.dims:
-        return "none"
-    return spec.dims[0] if isinstance(spec.dims[0], int) else "free"
+        return None
+    return first if isinstance(first := spec.dims[0], int) and first >= 0 else "free"
 
 
 def _check_names(found: Iterable[str], signature: Signature, where: str) -> None:
@@ -161,8 +161,11 @@ def _refuse_non_finite(array: np.ndarray, name: str, where: str) -> None:
 
 
 def _fits(shape: Sequence[int], dims: Sequence[Dim]) -> bool:
+    """Compare sizes with dims; some exporters write -1 for a free dim."""
     pairs = zip(shape, dims, strict=False)
-    return len(shape) == len(dims) and all(s == d for s, d in pairs if isinstance(d, int))
+    return len(shape) == len(dims) and all(
+        s == d for s, d in pairs if isinstance(d, int) and d >= 0
+    )
 
 
 def _wrong_shape(spec: TensorSpec, shape: tuple[int, ...], where: str, rule: str) -> ConfigError:

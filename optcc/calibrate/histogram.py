@@ -67,4 +67,6 @@ class Histogram:
 
 def _exponent_for(bound: float) -> int:
     """Return the least exponent whose bins hold `bound` on either side of zero."""
+    if bound == 0:
+        return _LEAST_EXPONENT
     return max(math.frexp(bound)[1] - _SIDE_BITS, _LEAST_EXPONENT)

@@ -17,6 +17,7 @@ from optcc.errors import ConfigError
 from optcc.passkit.qtypes import ActivationRange
 
 __all__ = [
+    "ClipObserver",
     "EntropyObserver",
     "MinMaxObserver",
     "MseObserver",
@@ -24,11 +25,15 @@ __all__ = [
     "PercentileObserver",
     "Scheme",
     "observer_for",
+    "tail_clips",
 ]
 
 SIGNED_STEPS = 127
 UNSIGNED_STEPS = 255
 _EDGES = 96
+_BULK_SHARE = 0.9
+_LONG_TAIL = 16.0
+_MOST_HALVINGS = 10
 _ENTROPY_BINS = 1024
 _ENTROPY_CLIPS = 2.0 ** (-np.arange(25) / 5)
 
@@ -85,6 +90,50 @@ class PercentileObserver:
         nearest = abs(centers[order[min(index, kept.size - 1)]])
         bound = float(nearest + seen.histogram.width / 2)
         return _clipped(seen, -bound, bound, self.name)
+
+
+class ClipObserver:
+    """Keeps a share of the largest magnitude.
+
+    Args:
+        halvings: The share is 1 / 2 ** halvings.
+    """
+
+    name = "clip"
+
+    def __init__(self, halvings: int) -> None:
+        self._share = 2.0**-halvings
+
+    def choose(self, seen: Observation, scheme: Scheme) -> ActivationRange:
+        """Return the extremes, cut at that share."""
+        bound = max(abs(seen.low), abs(seen.high)) * self._share
+        return _clipped(seen, -bound, bound, self.name)
+
+
+def tail_clips(seen: Observation) -> list[Observer]:
+    """Return clips from the far end of a long tail down to the bulk; none for a short tail.
+
+    A few channels far above the others may carry little weight in what reads the value. No
+    observer sees that; trying the clips on the readers does.
+    """
+    largest = max(abs(seen.low), abs(seen.high))
+    within = _bulk(seen)
+    if within <= 0 or largest <= _LONG_TAIL * within:
+        return []
+    halvings = min(int(np.log2(largest / within)), _MOST_HALVINGS)
+    return [ClipObserver(k) for k in range(1, halvings + 1)]
+
+
+def _bulk(seen: Observation) -> float:
+    """Return the magnitude that most of what is not zero stays below."""
+    centers, counts = seen.histogram.filled()
+    away = np.abs(centers) > seen.histogram.width
+    if not away.any():
+        return 0.0
+    magnitudes, counts = np.abs(centers[away]), counts[away]
+    order = np.argsort(magnitudes, kind="stable")
+    kept = np.cumsum(counts[order])
+    return float(magnitudes[order[np.searchsorted(kept, _BULK_SHARE * kept[-1])]])
 
 
 class MseObserver:

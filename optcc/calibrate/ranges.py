@@ -28,6 +28,7 @@ def ranges_to_bytes(table: RangeTable) -> bytes:
         "schema_version": RANGES_SCHEMA_VERSION,
         "signed": _rows(table.signed),
         "unsigned": _rows(table.unsigned),
+        "unit_sqnr_db": dict(table.unit_sqnr_db),
     }
     return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
@@ -52,7 +53,11 @@ def load_ranges(path: Path, names: Iterable[str]) -> RangeTable:
         )
     wanted = sorted(set(names))
     tables = {s: _table(content.get(s), s, path, wanted) for s in ("signed", "unsigned")}
-    return RangeTable(signed=tables["signed"], unsigned=tables["unsigned"])
+    return RangeTable(
+        signed=tables["signed"],
+        unsigned=tables["unsigned"],
+        unit_sqnr_db=_unit_figures(content.get("unit_sqnr_db"), path),
+    )
 
 
 def _content(path: Path) -> Mapping[str, object]:
@@ -73,6 +78,12 @@ def _table(rows: object, scheme: str, path: Path, wanted: list[str]) -> dict[str
         raise ConfigError(f"{path.name} has no table {scheme!r}", where=str(path))
     _refuse_other_model(set(rows), wanted, path)
     return {name: _range(rows[name], f"{path.name}: {scheme}.{name}") for name in wanted}
+
+
+def _unit_figures(figures: object, path: Path) -> dict[str, float]:
+    if not isinstance(figures, dict) or not all(_is_number(f) for f in figures.values()):
+        raise ConfigError(f"{path.name} has no table 'unit_sqnr_db' of numbers", where=str(path))
+    return {name: float(figures[name]) for name in sorted(figures)}
 
 
 def _refuse_other_model(found: set[str], wanted: list[str], path: Path) -> None:
@@ -100,13 +111,13 @@ def _listed(names: list[str]) -> str:
 def _range(row: object, where: str) -> ActivationRange:
     if isinstance(row, dict) and set(row) == {"low", "high", "method"}:
         low, high, method = row["low"], row["high"], row["method"]
-        if _is_bound(low) and _is_bound(high) and low <= 0 <= high and isinstance(method, str):
+        if _is_number(low) and _is_number(high) and low <= 0 <= high and isinstance(method, str):
             return ActivationRange(low=float(low), high=float(high), method=method)
     raise ConfigError(
         f"{where} is {json.dumps(row)[:100]}, it must be low <= 0 <= high and a method"
     )
 
 
-def _is_bound(number: object) -> bool:
+def _is_number(number: object) -> bool:
     is_number = isinstance(number, int | float) and not isinstance(number, bool)
     return is_number and math.isfinite(number)  # type: ignore[arg-type]

@@ -10,17 +10,30 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from optcc.calibrate.sources import Batch
 from optcc.graph.edit import fresh_name
 from optcc.graph.io import clone, to_bytes, write_model
 from optcc.passkit.contract import Feed
 from optcc.runtime.session import OptimizationLevel, Session
 
-__all__ = ["RunPlan", "Tap", "fed_names", "measured_bytes", "plan_runs", "tapped"]
+__all__ = [
+    "ELEMENT_BYTES",
+    "RunPlan",
+    "Tap",
+    "fed_names",
+    "measured_bytes",
+    "plan_runs",
+    "tapped",
+    "typical_feed",
+]
 
 _IN_MEMORY_BYTES = 64 << 20
 """Larger models go to the runtime through a file, which it maps instead of copying."""
 
-_ELEMENT_BYTES = 4
+ELEMENT_BYTES = 4
+
+_MOST_ROWS = 8
+"""Samples in one run, where the batch is free: what the runtime holds inside grows with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,17 @@ class Tap:
         """Return the named values on one feed; model inputs come from the feed itself."""
         computed = self._session.run(feed) if self._session is not None else {}
         return {n: feed[n] for n in self._fed} | computed
+
+
+def typical_feed(batch: Batch, *, free_batch: bool) -> tuple[Feed, int | None]:
+    """Return a feed to measure values on: one sample where feeds may be cut, else all of it.
+
+    Returns:
+        The feed, and the number of samples in it if feeds may be cut.
+    """
+    if not free_batch:
+        return batch.feed, None
+    return {n: a[:1] for n, a in batch.feed.items()}, 1
 
 
 def fed_names(model: ir.Model) -> set[str]:
@@ -105,24 +129,21 @@ def plan_runs(
         model: It is not changed.
         names: Inputs, or results of nodes of the main graph.
         feed: A typical feed; it is run once to measure the values.
-        rows: Samples in `feed` when it may be cut, else None.
+        rows: Samples in `feed` when feeds may be cut, else None.
         budget_bytes: One value of one sample that exceeds it is still fetched, alone.
     """
     sizes = measured_bytes(model, names, feed)
-    total = sum(sizes.values())
-    if total <= budget_bytes:
-        return RunPlan((tuple(names),))
     if rows is None:
         return RunPlan(_grouped(sizes, budget_bytes))
-    fitting = max(1, rows * budget_bytes // total)
     single = {n: -(-size // rows) for n, size in sizes.items()}
-    return RunPlan(_grouped(single, budget_bytes), fitting)
+    fitting = budget_bytes // max(sum(single.values()), 1)
+    return RunPlan(_grouped(single, budget_bytes), min(max(fitting, 1), _MOST_ROWS))
 
 
 def measured_bytes(model: ir.Model, names: Sequence[str], feed: Feed) -> dict[str, int]:
     """Return how much the named values take on `feed` as float32, without fetching them."""
     counts = _elements(model, names, feed)
-    return {n: counts[n] * _ELEMENT_BYTES for n in names}
+    return {n: counts[n] * ELEMENT_BYTES for n in names}
 
 
 def _elements(model: ir.Model, names: Sequence[str], feed: Feed) -> dict[str, int]:

@@ -1,7 +1,8 @@
-"""Try proposed ranges on the units that read the values, and sum the output errors."""
+"""Try proposed ranges on the units that read the values, and measure the output errors."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,58 +12,68 @@ import onnx_ir as ir
 from optcc.calibrate.dataset import Dataset
 from optcc.calibrate.observers import Scheme
 from optcc.calibrate.rounding import rounded_activation
-from optcc.calibrate.taps import measured_bytes, tapped
-from optcc.calibrate.unit_model import UnitModel, entering_values
+from optcc.calibrate.taps import ELEMENT_BYTES, measured_bytes, tapped, typical_feed
+from optcc.calibrate.unit_model import UnitModel, entering_values, multiplications
 from optcc.passkit.contract import Feed
 from optcc.passkit.qtypes import ActivationRange, QuantPlan, QuantUnit
 
-__all__ = ["Proposals", "output_errors"]
+__all__ = ["Proposals", "UnitErrors", "try_proposals"]
 
 Proposals = Mapping[Scheme, Mapping[str, Sequence[ActivationRange]]]
 """Per grid and value name the ranges to try."""
 
-Errors = dict[Scheme, dict[str, np.ndarray]]
-
-_ENOUGH_BYTES = 16 << 20
-_ENOUGH_SAMPLES = 8
 _MOST_SAMPLES = 64
 _LEAST_SAMPLES = 2
+_ENOUGH_SAMPLES = 4
+_ENOUGH_BYTES = 16 << 20
+_ENOUGH_MULTIPLICATIONS = 8e9
 _MOST_PASSES = 4
+_ROWS = 8
+"""Samples in one run of a unit, where the batch is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitErrors:
+    """What the proposals for the values that a unit reads do to its output.
+
+    Attributes:
+        unit: Name of the unit's output.
+        errors: Per grid and value one squared error per proposal, relative to the output's power.
+    """
+
+    unit: str
+    errors: Mapping[tuple[Scheme, str], np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A unit that reads values with more than one proposal."""
-
     unit: QuantUnit
     nodes: list[ir.Node]
-    schemes: tuple[Scheme, ...]
     entering: tuple[str, ...]
+    reads: tuple[tuple[Scheme, str], ...]
 
 
-def output_errors(
+def try_proposals(
     model: ir.Model,
     plan: QuantPlan,
     proposals: Proposals,
     samples: Dataset,
     budget_bytes: int,
-) -> Errors:
-    """Return, per grid and value, the error that each proposal makes in the units that read it.
+) -> list[UnitErrors]:
+    """Run every unit with every proposal for what it reads, the other values in float.
 
-    Errors are squared, relative to the output's power and summed over the units. Values that no
-    unit reads, or that have one proposal, are missing.
+    Only the samples needed to tell the proposals apart are run. Units whose output is zero or not
+    finite tell nothing and are missing.
     """
-    errors: Errors = {s: {} for s in Scheme}
     pending = _trials(model, plan, proposals)
     if not pending:
-        return errors
-    names = list(dict.fromkeys(n for t in pending for n in t.entering))
-    few, sizes = _few(model, names, samples, budget_bytes)
+        return []
+    feeds, sizes = _few(model, pending, proposals, samples, budget_bytes)
+    found = []
     for group in _grouped(pending, sizes, budget_bytes):
-        feeds = _fetched(model, group, few)
-        for trial in group:
-            _add_errors(errors, model, trial, feeds, proposals)
-    return errors
+        fetched = _fetched(model, group, feeds)
+        found += [e for t in group for e in _errors(model, t, fetched, proposals)]
+    return found
 
 
 def _trials(model: ir.Model, plan: QuantPlan, proposals: Proposals) -> list[_Trial]:
@@ -71,31 +82,69 @@ def _trials(model: ir.Model, plan: QuantPlan, proposals: Proposals) -> list[_Tri
     kinds += [(u, (Scheme.UNSIGNED,)) for u in plan.cpu_units]
     pending = []
     for unit, schemes in kinds:
-        open_schemes = tuple(
-            s for s in schemes if any(len(proposals[s][n]) > 1 for n in unit.activations)
-        )
-        if open_schemes:
-            own = [nodes[n] for n in unit.nodes]
-            entering = tuple(v.name or "" for v in entering_values(own))
-            pending.append(_Trial(unit, own, open_schemes, entering))
+        own = [nodes[n] for n in unit.nodes]
+        entering = tuple(v.name or "" for v in entering_values(own))
+        reads = tuple((s, n) for s in schemes for n in unit.activations if n in entering)
+        telling = unit.weight is not None or any(len(proposals[s][n]) > 1 for s, n in reads)
+        if reads and telling:
+            pending.append(_Trial(unit, own, entering, reads))
     return pending
 
 
 def _few(
-    model: ir.Model, names: Sequence[str], samples: Dataset, budget_bytes: int
-) -> tuple[Dataset, dict[str, int]]:
-    """Thin the samples: enough numbers to tell ranges apart, a few passes of the budget at most.
+    model: ir.Model,
+    pending: Sequence[_Trial],
+    proposals: Proposals,
+    samples: Dataset,
+    budget_bytes: int,
+) -> tuple[list[Feed], dict[str, int]]:
+    """Take few samples: enough numbers to tell ranges apart, and no more work than that is worth.
 
     Returns:
-        The samples, and the bytes of each value over all of them.
+        The feeds, and the bytes of each value over all of them.
     """
     batch = next(samples.batches())
-    sizes = measured_bytes(model, names, batch.feed)
-    per_sample = max(sum(sizes.values()) / batch.count, 1.0)
-    enough = min(max(int(_ENOUGH_BYTES / per_sample), _ENOUGH_SAMPLES), _MOST_SAMPLES)
-    fitting = max(int(_MOST_PASSES * budget_bytes / per_sample), _LEAST_SAMPLES)
-    few = samples.thinned(min(enough, fitting))
-    return few, {n: -(-size * few.samples // batch.count) for n, size in sizes.items()}
+    feed, rows = typical_feed(batch, free_batch=samples.free_batch)
+    count = batch.count if rows is None else rows
+    names = dict.fromkeys(n for t in pending for n in (*t.entering, t.unit.output))
+    sizes = measured_bytes(model, list(names), feed)
+    held = sum(sizes[n] for n in dict.fromkeys(n for t in pending for n in t.entering)) / count
+    work = _work(model, pending, proposals, sizes) / count
+    enough = min(_ENOUGH_BYTES / max(held, 1), _ENOUGH_MULTIPLICATIONS / max(work, 1))
+    fitting = max(int(_MOST_PASSES * budget_bytes / max(held, 1)), _LEAST_SAMPLES)
+    wanted = min(max(int(enough), _ENOUGH_SAMPLES), _MOST_SAMPLES, fitting)
+    feeds = list(_feeds(samples, wanted))
+    taken = sum(len(next(iter(f.values()))) for f in feeds) if rows else len(feeds) * count
+    return feeds, {n: math.ceil(size * taken / count) for n, size in sizes.items()}
+
+
+def _work(
+    model: ir.Model,
+    pending: Sequence[_Trial],
+    proposals: Proposals,
+    sizes: Mapping[str, int],
+) -> int:
+    """Estimate the multiplications of all trials on the feed that gave `sizes`."""
+    work = 0
+    for trial in pending:
+        runs = 1 + sum(len(proposals[s][n]) for s, n in trial.reads)
+        elements = sizes[trial.unit.output] // ELEMENT_BYTES
+        work += runs * multiplications(model, trial.unit, elements)
+    return work
+
+
+def _feeds(samples: Dataset, wanted: int) -> Iterator[Feed]:
+    """Yield about `wanted` samples spread over the data, in small feeds where they may be cut."""
+    few = samples.thinned(wanted)
+    share = min(1.0, wanted / few.samples)
+    for batch in few.batches():
+        if not samples.free_batch:
+            yield batch.feed
+            continue
+        count = max(1, round(batch.count * share))
+        rows = np.arange(count) * batch.count // count
+        for start in range(0, count, _ROWS):
+            yield {n: a[rows[start : start + _ROWS]] for n, a in batch.feed.items()}
 
 
 def _grouped(
@@ -113,29 +162,28 @@ def _grouped(
     yield group
 
 
-def _fetched(model: ir.Model, group: Sequence[_Trial], few: Dataset) -> list[Feed]:
+def _fetched(model: ir.Model, group: Sequence[_Trial], feeds: Sequence[Feed]) -> list[Feed]:
     names = list(dict.fromkeys(n for t in group for n in t.entering))
     with tapped(model, names) as tap:
-        return [tap.fetch(feed) for feed in few]
+        return [tap.fetch(feed) for feed in feeds]
 
 
-def _add_errors(
-    errors: Errors, model: ir.Model, trial: _Trial, feeds: Sequence[Feed], proposals: Proposals
-) -> None:
-    inputs = [{n: f[n] for n in trial.entering} for f in feeds]
+def _errors(
+    model: ir.Model, trial: _Trial, fetched: Sequence[Feed], proposals: Proposals
+) -> Iterator[UnitErrors]:
+    inputs = [{n: f[n] for n in trial.entering} for f in fetched]
     unit_model = UnitModel(model, trial.nodes, trial.unit, inputs[0])
-    wanted = [unit_model.run(f, rounded=False) for f in inputs]
-    power = sum(_power(y) for y in wanted)
-    if not (np.isfinite(power) and power > 0):
-        return
-    for scheme in trial.schemes:
-        for name in (n for n in trial.unit.activations if n in trial.entering):
-            found = np.zeros(len(proposals[scheme][name]))
+    found = {(s, n): np.zeros(len(proposals[s][n])) for s, n in trial.reads}
+    power = 0.0
+    for feed in inputs:
+        want = unit_model.run(feed, rounded=False)
+        power += _power(want)
+        for (scheme, name), sums in found.items():
             for k, interval in enumerate(proposals[scheme][name]):
-                for feed, want in zip(inputs, wanted, strict=True):
-                    tried = feed | {name: rounded_activation(feed[name], interval, scheme)}
-                    found[k] += _power(unit_model.run(tried, rounded=True) - want) / power
-            errors[scheme][name] = errors[scheme].get(name, 0.0) + found
+                tried = feed | {name: rounded_activation(feed[name], interval, scheme)}
+                sums[k] += _power(unit_model.run(tried, rounded=True) - want)
+    if np.isfinite(power) and power > 0:
+        yield UnitErrors(trial.unit.output, {read: sums / power for read, sums in found.items()})
 
 
 def _power(values: np.ndarray) -> float:

@@ -9,10 +9,13 @@ from optcc.calibrate.rounding import rounded_weight
 from optcc.graph.edit import constant_of
 from optcc.graph.io import to_bytes
 from optcc.passkit.contract import Feed
-from optcc.passkit.qtypes import QuantUnit
+from optcc.passkit.qtypes import PerAxis, QuantUnit
 from optcc.runtime.session import Session
 
-__all__ = ["UnitModel", "entering_values"]
+__all__ = ["UnitModel", "entering_values", "multiplications"]
+
+
+_IR_VERSION = 10
 
 
 def entering_values(nodes: list[ir.Node]) -> list[ir.Value]:
@@ -22,7 +25,14 @@ def entering_values(nodes: list[ir.Node]) -> list[ir.Value]:
     return [v for v in read if v not in made and constant_of(v) is None]
 
 
-_IR_VERSION = 10
+def multiplications(model: ir.Model, unit: QuantUnit, elements: int) -> int:
+    """Estimate the multiplications of a unit that gives `elements` numbers."""
+    weight = model.graph.initializers.get(unit.weight or "")
+    if weight is None or weight.const_value is None or not weight.const_value.size:
+        return elements
+    shape = weight.const_value.shape.numpy()
+    channels = shape[unit.granularity.axis] if isinstance(unit.granularity, PerAxis) else shape[0]
+    return int(elements * max(1, weight.const_value.size // channels))
 
 
 class UnitModel:

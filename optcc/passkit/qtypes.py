@@ -53,10 +53,13 @@ class RangeTable:
     Attributes:
         signed: Ranges chosen for symmetric int8 (TensorRT's spelling).
         unsigned: Ranges chosen for uint8 (ONNX Runtime's spelling).
+        unit_sqnr_db: By the output of each unit that was tried, what rounding to the chosen ranges
+            leaves of it on the worse of the grids; empty when nothing was tried.
     """
 
     signed: Mapping[str, ActivationRange]
     unsigned: Mapping[str, ActivationRange]
+    unit_sqnr_db: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

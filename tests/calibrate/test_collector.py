@@ -84,11 +84,14 @@ def test_no_fetch_exceeds_the_budget(monkeypatch, batch):
 
 
 def test_feeds_that_grow_are_planned_by_the_largest():
-    model = residual()
-    parts = [residual_samples(1), residual_samples(30)]
-    data = from_feeds([{"x": p} for p in parts], signature_of(model))
-    plan = collector.plan_for(model, ["r1"], data, 10 * 8 * 36 * 4)
-    assert [len(f["x"]) for f in plan.parts({"x": parts[1]})] == [1] * 30
+    model = ir.from_onnx_text(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, 2, w] x) => (float[n, 2, w] y) { y = Relu(x) }"""
+    )
+    narrow, wide = np.ones((2, 2, 3), np.float32), np.ones((6, 2, 30), np.float32)
+    data = from_feeds([{"x": narrow}, {"x": wide}], signature_of(model))
+    plan = collector.plan_for(model, ["y"], data, 3 * wide[0].nbytes)
+    assert [len(f["x"]) for f in plan.parts({"x": wide})] == [3, 3]
 
 
 def test_a_fixed_batch_counts_the_last_incomplete_one(tmp_path):

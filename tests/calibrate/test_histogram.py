@@ -56,3 +56,9 @@ def test_extreme_magnitudes_and_nothing():
     histogram = of(np.array([tiny], np.float32), np.array([huge, -huge], np.float32))
     assert histogram.counts.sum() == 3
     assert Histogram().filled()[0].size == 0
+
+
+def test_zeros_first_do_not_coarsen_what_follows():
+    values = np.linspace(1e-7, 2e-7, 50, dtype=np.float32)
+    histogram = of(np.zeros(9, np.float32), values)
+    assert np.count_nonzero(histogram.counts) > 40

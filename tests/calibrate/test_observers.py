@@ -15,6 +15,7 @@ from optcc.calibrate.observers import (
     PercentileObserver,
     Scheme,
     observer_for,
+    tail_clips,
 )
 from optcc.calibrate.rounding import rounded_activation
 from optcc.config.request import Calibrator
@@ -152,9 +153,31 @@ def test_entropy_clips_a_long_tail_and_keeps_a_uniform_value(scheme):
 @both
 def test_zeros_do_not_move_the_entropy_clip(scheme):
     values = np.abs(data("heavy"))
-    padded = np.append(values, np.zeros(10 * values.size, np.float32))
+    zeros = np.zeros(10 * values.size, np.float32)
     observer = EntropyObserver()
-    assert observer.choose(seen(values), scheme) == observer.choose(seen(padded), scheme)
+    assert observer.choose(seen(values), scheme) == observer.choose(seen(values, zeros), scheme)
+
+
+def test_a_large_array_is_counted_at_a_stride_that_visits_every_channel():
+    channels = np.tile(np.arange(1, 65, dtype=np.float32), 8192)
+    observation = seen(channels)
+    assert (observation.low, observation.high, observation.count) == (1, 64, channels.size)
+    _, counts = observation.histogram.filled()
+    assert counts.sum() < channels.size / 4
+    assert counts[counts > 0].size == 64
+    assert counts[counts > 0].max() <= 1.01 * counts[counts > 0].min()
+
+
+def test_tail_clips_appear_only_for_a_long_tail():
+    values = data("normal")
+    assert tail_clips(seen(values)) == []
+    assert tail_clips(seen(np.zeros(9, np.float32))) == []
+    bounds = [
+        o.choose(seen(values, np.float32([300])), Scheme.SIGNED).high
+        for o in tail_clips(seen(values, np.float32([300])))
+    ]
+    assert bounds[:3] == [150, 75, 37.5]
+    assert 1.5 < bounds[-1] < 4
 
 
 def test_fixed_methods_have_an_observer():

@@ -29,9 +29,14 @@ def one_folder(tmp_path_factory):
 @settings(max_examples=20, deadline=None)
 @given(rows=st.dictionaries(st.text(max_size=6), st.tuples(interval, interval), max_size=5))
 def test_round_trip_in_any_order(one_folder, rows):
-    table = RangeTable({n: r[0] for n, r in rows.items()}, {n: r[1] for n, r in rows.items()})
+    figures = {n: r[0].high for n, r in rows.items()}
+    table = RangeTable(
+        {n: r[0] for n, r in rows.items()}, {n: r[1] for n, r in rows.items()}, figures
+    )
     turned = dict(reversed(rows.items()))
-    again = RangeTable({n: r[0] for n, r in turned.items()}, {n: r[1] for n, r in turned.items()})
+    again = RangeTable(
+        {n: r[0] for n, r in turned.items()}, {n: r[1] for n, r in turned.items()}, figures
+    )
     path = one_folder / "ranges.json"
     path.write_bytes(ranges_to_bytes(table))
     assert path.read_bytes() == ranges_to_bytes(again)
@@ -61,6 +66,7 @@ def test_a_file_of_another_model_is_refused_with_names(tmp_path):
         ({"signed": {"a": {"low": "0", "high": 2.0, "method": "mse"}}}, r"signed\.a is"),
         ({"unsigned": {"a": {"low": 0.0, "high": float("inf"), "method": "x"}}}, "unsigned.a"),
         ({"unsigned": {"a": {"low": 0.0, "high": 1.0}}}, r"unsigned\.a is"),
+        ({"unit_sqnr_db": {"a": None}}, "no table 'unit_sqnr_db'"),
     ],
 )
 def test_malformed_content_is_refused(tmp_path, change, text):
