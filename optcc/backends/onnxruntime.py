@@ -133,7 +133,7 @@ def _report(node: ir.Node, made: ir.Node | None, wanted: str) -> NodeAchieved:
     reason = ""
     if made is not None:
         got = _precision(made)
-        reason = _KEPT_FLOAT if wanted == "int8" and got != "int8" else ""
+        reason = _why_float(made) if wanted == "int8" and got != "int8" else ""
     elif node.op_type in _WEIGHTED_OPS:
         got, reason = "unknown", "ONNX Runtime's graph has no node of this name"
     else:
@@ -155,6 +155,13 @@ def _precision(node: ir.Node) -> str:
     if node.op_type == "MatMulNBits":
         return "int4"
     return "int8" if _reads_narrow(node) else "fp32"
+
+
+def _why_float(node: ir.Node) -> str:
+    producers = [v.producer() for v in node.inputs if v is not None]
+    if any(p is not None and p.op_type == "DequantizeLinear" for p in producers):
+        return _KEPT_FLOAT
+    return "ONNX Runtime has no int8 kernel that takes it in"
 
 
 def _reads_narrow(node: ir.Node) -> bool:

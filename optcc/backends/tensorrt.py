@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from optcc.backends.contract import Availability, BuildOutcome
+from optcc.backends.contract import Availability, BuildJob, BuildOutcome
 from optcc.backends.device import find_cuda_device
 from optcc.backends.trt_backend import TrtBackend
+from optcc.errors import ConfigError
 
 __all__ = ["Tensorrt"]
 
@@ -35,6 +36,24 @@ class Tensorrt(TrtBackend):
                 hint="build model.onnx on the machine that will run it, with --backend tensorrt",
             )
         return found
+
+    def targets(self, job: BuildJob) -> tuple[str, ...]:
+        """Return the GPU of this machine: no other can be built for.
+
+        Raises:
+            ConfigError: The job asks for another one.
+        """
+        device = find_cuda_device()
+        asked = super().targets(job)
+        if device is None:
+            return asked
+        if asked and asked != (device.target,):
+            raise ConfigError(
+                f"tensorrt builds for the GPU of this machine, {device.target}, "
+                f"not for {', '.join(asked)}",
+                hint="leave --target out, or build on such a machine",
+            )
+        return (device.target,)
 
     def runs_on(self, outcome: BuildOutcome) -> str:
         """Say where the engine runs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ def achieved_precision(
 
     A convolution or matrix product runs in the type of its two operands. Any other node computes
     in registers between what its kernel reads and writes: it counts as what was wanted when the
-    kernel moves data of that type.
+    kernel moves data of that type, or finishes a product of operands of that type.
     """
     index = _Index(plan)
     return tuple(
@@ -55,6 +55,13 @@ class _Index:
         own = [x for x in found if node in (x.name, *x.name.split("+"))]
         return next(iter(own or found), None)
 
+    def moved(self, kernels: Sequence[Launch], wanted: str) -> str:
+        """Return `wanted` where a kernel moves or finishes such data, else the float it writes."""
+        for launch in (x for k in kernels for n in k.nodes for x in self.weighted.get(n, [])):
+            if operand_precision(launch) == wanted:
+                return wanted
+        return _moved(kernels, wanted)
+
 
 def _by_node(launches: Iterable[Launch]) -> dict[str, list[Launch]]:
     found: dict[str, list[Launch]] = {}
@@ -74,7 +81,7 @@ def _report(node: ir.Node, index: _Index, wanted: str) -> NodeAchieved:
         reason = _NO_TYPES if got == "unknown" else ""
     elif kernels:
         launch = kernels[0]
-        got = _moved(kernels, wanted) if node.op_type not in WEIGHTED_OPS else _generated(kernels)
+        got = _generated(kernels) if node.op_type in WEIGHTED_OPS else index.moved(kernels, wanted)
     elif index.is_empty:
         reason = _NO_PLAN
     elif node.op_type in WEIGHTED_OPS:

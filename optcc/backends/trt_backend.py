@@ -159,7 +159,7 @@ class TrtBackend:
             bytes=int(talk.built["bytes"]),
             build_s=float(talk.built["build_s"]),
             version=talk.version,
-            targets=header.targets,
+            targets=header.targets or self.targets(job),
             nodes=achieved_precision(plan, graph, job.wanted),
             launches=len(plan.kernels()) if plan.launches else None,
             warnings=tuple(warnings),

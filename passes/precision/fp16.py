@@ -16,7 +16,7 @@ from optcc.graph.edit import constant_of, is_constant, remove_dead
 from optcc.graph.walk import all_nodes, taken_names
 from optcc.passkit.contract import Exactness, Fact, PassContext, PassResult, Rejection, Rewrite
 from optcc.passkit.qtypes import NodeDecision, QuantPlan
-from passes.precision.widths import float_operands, widths_of
+from passes.precision.widths import float_operands, half_constant, widths_of
 
 __all__ = ["PrecisionFp16"]
 
@@ -28,7 +28,8 @@ class PrecisionFp16:
 
     Keeps: graph inputs and outputs with names, types and shapes; names of nodes and of values in
     fp32. Sums, exponents, roots and what directly follows them stay in fp32, and so does a node
-    with a constant that fp16 cannot hold. Leaves the bodies of If, Loop and Scan alone.
+    with a constant that fp16 cannot hold; only the huge negative numbers of an attention mask are
+    replaced by smaller ones. Leaves the bodies of If, Loop and Scan alone.
     """
 
     name = "precision.fp16"
@@ -96,7 +97,7 @@ class _HalfWriter:
         return self._half[value]
 
     def _constant(self, name: str, array: np.ndarray) -> ir.Value:
-        tensor = ir.tensor(np.asarray(array).astype(np.float16), name=name)
+        tensor = ir.tensor(half_constant(np.asarray(array)), name=name)
         half = ir.Value(
             name=name, type=ir.TensorType(_HALF), shape=ir.Shape(array.shape), const_value=tensor
         )

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from optcc.graph.edit import constant_of
 
-__all__ = ["Width", "float_operands", "misfit", "widths_of"]
+__all__ = ["Width", "float_operands", "half_constant", "misfit", "widths_of"]
 
 _FLOAT = ir.DataType.FLOAT
 _LARGEST = float(np.finfo(np.float16).max)
@@ -18,6 +18,8 @@ _ALLOWED_LOSS = 1e-2
 """Relative error of a constant above which fp16 is said to lose it (underflow)."""
 
 _BLOCK = 1 << 20
+_MASKED = 30000.0
+"""Far below every score, and scores added to it stay within fp16."""
 
 
 def _ops(names: str) -> frozenset[str]:
@@ -40,6 +42,9 @@ _SENSITIVE = _ops(
     "ReduceLogSumExp ReduceMean ReduceProd ReduceSum ReduceSumSquare RMSNormalization Softplus "
     "Sqrt"
 )
+_MASK_PATH = _ops("Add Expand Gather Identity Reshape Slice Squeeze Transpose Unsqueeze Where")
+"""Operators between an attention mask and its Softmax."""
+
 _OTHER_TYPES = {"Resize": frozenset({1, 2})}
 """Inputs by index that are not of the node's own element type."""
 
@@ -98,6 +103,34 @@ def misfit(array: np.ndarray) -> str:
     return ""
 
 
+def half_constant(array: np.ndarray) -> np.ndarray:
+    """Convert a constant; what stands for infinity in a mask becomes a number that fp16 holds."""
+    too_large = np.isfinite(array) & (np.abs(array) > _LARGEST)
+    return np.where(too_large, np.copysign(_MASKED, array), array).astype(np.float16)
+
+
+def _is_mask(node: ir.Node, constant: np.ndarray) -> bool:
+    """Whether huge negative numbers in `constant` reach nothing but a Softmax, which drops them."""
+    if node.op_type not in ("Add", "Mul", "Where") or not _only_huge_negative(constant):
+        return False
+    seen: set[ir.Node] = set()
+    pending = [node]
+    while pending:
+        for value in pending.pop().outputs:
+            readers = {user for user, _ in value.uses()} - seen
+            if value.is_graph_output() or not value.uses():
+                return False
+            if any(r.op_type not in _MASK_PATH and r.op_type != "Softmax" for r in readers):
+                return False
+            seen |= readers
+            pending.extend(r for r in readers if r.op_type != "Softmax")
+    return True
+
+
+def _only_huge_negative(array: np.ndarray) -> bool:
+    return bool(np.all((array == 0) | (array < -_LARGEST)))
+
+
 def _width(node: ir.Node, wide: set[ir.Value]) -> tuple[Width, bool]:
     """Return the decision, and whether it makes what follows wide."""
     if node.domain != "" or node.op_type not in _HEAVY | _POINTWISE | _MOVING:
@@ -107,7 +140,7 @@ def _width(node: ir.Node, wide: set[ir.Value]) -> tuple[Width, bool]:
     for _, value in float_operands(node):
         constant = constant_of(value)
         problem = misfit(constant) if constant is not None else ""
-        if problem:
+        if problem and not (constant is not None and _is_mask(node, constant)):
             return Width(False, f"constant {value.name!r} does not fit fp16: {problem}"), True
         if value in wide and node.op_type not in _HEAVY:
             return Width(False, f"reads {value.name!r}, which is kept in fp32"), True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import onnx_ir as ir
 import pytest
 
 from optcc.backends.trt_achieved import achieved_precision
-from optcc.backends.trt_plan import Plan
+from optcc.backends.trt_plan import Launch, Plan
 from tests.backends.build import build, needs_rtx, node, profile
 from tests.models.quantized import quantized, small_cnn
 
@@ -84,6 +86,24 @@ def test_a_node_that_moves_data_counts_by_what_its_kernel_moves(tmp_path: Path) 
     assert node(outcome, "pool").got == "fp32"
     assert node(outcome, "relu").reason == "its kernel neither reads nor writes int8 data"
     assert [n.node for n in outcome.fallbacks()] == ["relu"]
+
+
+def test_what_finishes_an_int8_product_is_part_of_it() -> None:
+    product = Launch(
+        kind="corrltn",
+        name="heavy",
+        reads=("int8", "int8"),
+        writes=("fp32",),
+        nodes=("heavy",),
+        on_device=True,
+    )
+    finish = replace(product, kind="function", reads=("fp32",), nodes=("heavy", "relu"))
+    plan = Plan((product, finish), ())
+    model = quantized("Conv")
+    model.graph.append(ir.Node("", "Relu", [model.graph.outputs[0]], name="relu"))
+    assert [n.got for n in achieved_precision(plan, model, {"relu": "int8"})] == ["int8", "int8"]
+    alone = Plan((replace(product, reads=("fp32", "fp32")), finish), ())
+    assert [n.got for n in achieved_precision(alone, model, {"relu": "int8"})] == ["fp32", "fp32"]
 
 
 def test_an_engine_without_a_program_is_unknown_not_guessed() -> None:

@@ -181,6 +181,18 @@ def test_the_enterprise_module_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.reason == "tensorrt builds on an NVIDIA GPU, and there is none here"
 
 
+def test_the_enterprise_module_builds_for_the_gpu_here_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from optcc.backends import tensorrt
+    from optcc.backends.device import CudaDevice
+
+    monkeypatch.setattr(tensorrt, "find_cuda_device", lambda: CudaDevice("Some GPU", "sm89"))
+    assert Tensorrt().targets(job(quantized(), tmp_path)) == ("sm89",)
+    with pytest.raises(ConfigError, match="the GPU of this machine, sm89, not for sm90"):
+        Tensorrt().targets(job(quantized(), tmp_path, targets=("sm90",)))
+
+
 def test_an_absent_module_skips_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 

@@ -61,15 +61,20 @@ def test_close_to_the_original() -> None:
     assert not np.array_equal(before, after)
 
 
-def test_a_constant_that_does_not_fit_keeps_its_node_wide() -> None:
+def masked(reader: str) -> ir.Model:
+    """MatMul + Add of a mask with the least fp32 number, read by `reader`."""
     sketch = Sketch()
     x = sketch.input("x", (2, 16))
     h = sketch.op("MatMul", x, sketch.weight("w", 16, 16), name="heavy")
-    mask = sketch.constant("mask", np.full((16,), np.finfo(np.float32).min, np.float32))
-    y = sketch.op("Add", h, mask, name="masked")
-    y = sketch.op("Softmax", y, name="softmax", to="y")
-    sketch.output(y, (2, 16))
-    model = sketch.model()
+    row = np.zeros(16, np.float32)
+    row[8:] = np.finfo(np.float32).min
+    y = sketch.op("Add", h, sketch.constant("mask", row), name="masked")
+    sketch.output(sketch.op(reader, y, name="reader", to="y"), (2, 16))
+    return sketch.model()
+
+
+def test_a_constant_that_does_not_fit_keeps_its_node_wide() -> None:
+    model = masked("Relu")
     result = apply(PrecisionFp16(), model)
     assert computing_in_half(model) == ["heavy"]
     assert reasons(result) == [
@@ -77,8 +82,20 @@ def test_a_constant_that_does_not_fit_keeps_its_node_wide() -> None:
             "masked",
             "constant 'mask' does not fit fp16: its largest value is 3.4e+38, fp16 ends at 65504",
         ),
-        ("softmax", "reads 'masked_out', which is kept in fp32"),
+        ("reader", "reads 'masked_out', which is kept in fp32"),
     ]
+
+
+def test_the_mask_of_a_softmax_becomes_a_number_that_fits() -> None:
+    model = masked("Softmax")
+    feeds = feed(model)
+    before = run(model, feeds)["y"]
+    apply(PrecisionFp16(), model)
+    assert computing_in_half(model) == ["heavy", "masked", "reader"]
+    after = run(simulate_narrow(model), feeds)["y"]
+    assert np.isfinite(after).all()
+    assert (after[:, 8:] == 0).all()
+    assert np.abs(after - before).max() < 0.02
 
 
 def test_scales_of_resize_are_not_of_the_elements_type() -> None:
