@@ -45,7 +45,7 @@ def check_sound(model: ir.Model) -> None:
     _refuse_first(io.check(model))
     _refuse_first(_attribute_faults(model))
     _check_weights(model)
-    infer_shapes(model, strict=True)
+    _infer_or_refuse(model)
     _check_runtime_operators(model)
 
 
@@ -238,20 +238,41 @@ def _has_nan(tensor: ir.TensorProtocol) -> bool:
     return any(bool(np.isnan(flat[k : k + _SCAN_ELEMENTS]).any()) for k in pieces)
 
 
+def _infer_or_refuse(model: ir.Model) -> None:
+    """Infer shapes; a contradiction counts when the runtime cannot open the model either.
+
+    The inference of onnx is stricter than the operators are in a few places.
+    """
+    try:
+        infer_shapes(model, strict=True)
+    except UnsupportedModelError:
+        if _runtime_objection(model) != "":
+            raise
+        infer_shapes(model)
+
+
 def _check_runtime_operators(model: ir.Model) -> None:
     """Ask the reference runtime about operators that the standard leaves to it."""
     foreign = [n for n in all_nodes(model.graph) if _is_foreign(n, model)]
+    objection = _runtime_objection(model) if foreign else ""
+    if objection:
+        raise UnsupportedModelError(
+            f"the runtime refuses the model: {objection}", where=f"node {foreign[0].name!r}"
+        )
+
+
+def _runtime_objection(model: ir.Model) -> str | None:
+    """Return what the reference runtime says against the model; None when it was not asked."""
     weights = (v.const_value for g in graphs_of(model) for v in g.initializers.values())
-    if not foreign or sum(t.nbytes for t in weights if t is not None) > _SESSION_BYTES:
-        return
+    if sum(t.nbytes for t in weights if t is not None) > _SESSION_BYTES:
+        return None
     from optcc.runtime.session import Session
 
     try:
         Session(io.to_bytes(model))
     except BackendError as error:
-        raise UnsupportedModelError(
-            f"the runtime refuses the model: {error.what}", where=f"node {foreign[0].name!r}"
-        ) from error
+        return error.what
+    return ""
 
 
 def _is_foreign(node: ir.Node, model: ir.Model) -> bool:

@@ -120,9 +120,9 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
         raise UnsupportedModelError(
             f"{path.name} is not an ONNX model: it holds no graph", where=path.name
         )
-    if proto.ir_version < 3:
+    if not 3 <= proto.ir_version <= onnx.IR_VERSION:
         raise UnsupportedModelError(
-            f"{path.name} has IR version {proto.ir_version}, it must be 3 or more",
+            f"{path.name} has IR version {proto.ir_version}, it must be 3 to {onnx.IR_VERSION}",
             hint="export it again with a current exporter",
             where=path.name,
         )
@@ -333,8 +333,10 @@ def infer_values(model: ir.Model, *, strict: bool = False) -> list[dict[str, ir.
     """
     light = without_weights(model)
     for graph in light.graphs():
-        for value in (v for node in graph for v in node.outputs if not v.is_graph_output()):
-            value.type, value.shape = None, None
+        for value in (v for node in graph for v in node.outputs):
+            value.shape = None
+            if not value.is_graph_output():
+                value.type = None
     proto = ir.to_proto(light)
     try:
         inferred = onnx.shape_inference.infer_shapes(

@@ -252,6 +252,13 @@ def test_stale_shapes_do_not_refuse_a_model(tmp_path: Path):
     assert [str(d) for d in inner.shape] == ["N", "2"]
 
 
+def test_a_wrong_claim_of_an_output_is_kept_and_not_believed(tmp_path: Path):
+    text = f"{HEAD} g (float[2,3] x) => (float[2,7] y) {{ t = Relu(x) y = Neg(t) }}"
+    loaded = load(save(tmp_path, text))
+    assert loaded.signature.outputs[0].dims == (2, 7)
+    assert loaded.model.graph[0].outputs[0].shape.numpy() == (2, 3)
+
+
 def test_defaults_of_inputs_are_no_inputs(tmp_path: Path):
     model = onnx.parser.parse_model(ADD)
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [2]))
