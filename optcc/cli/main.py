@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from types import FrameType
 from typing import Annotated, NoReturn, cast
@@ -72,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         result = int(ExitCode.INTERRUPTED)
     except Exception:  # a bug of ours: the whole traceback is wanted
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         console.status(
             f"error: this is a bug in optcc {__version__}; please report it with the above"
         )
