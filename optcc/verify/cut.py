@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from optcc.graph.edit import constant_of
 from optcc.graph.walk import all_nodes, outer_values, subgraphs_of
+from optcc.verify.copier import Copier, is_weight
 from optcc.verify.numeric import epsilon, is_float
 
 __all__ = ["Cut", "RegionTooLargeError", "cut_region", "draws_random"]
@@ -110,9 +111,9 @@ def cut_region(
         RegionTooLargeError: It has more than `MOST_NODES` nodes.
     """
     nodes, leaves = _collect(outputs, frozenset(boundary))
-    copier = _Copier()
-    inputs = {copier.leaf(v).name or "": v for v in leaves if not _is_weight(v)}
-    weights = [v for v in leaves if _is_weight(v)]
+    copier = Copier()
+    inputs = {copier.leaf(v).name or "": v for v in leaves if not is_weight(v)}
+    weights = [v for v in leaves if is_weight(v)]
     constants = {copier.leaf(v).name or "": a for v in weights if (a := _fed(v)) is not None}
     made = {o for n in nodes for o in n.outputs}
     copies = [copier.node(n) for n in nodes]
@@ -146,10 +147,6 @@ def _is_random(node: ir.Node) -> bool:
         return False
     training = constant_of(node.inputs[2])
     return training is None or bool(training.any())
-
-
-def _is_weight(value: ir.Value) -> bool:
-    return value.is_initializer() and not value.is_graph_input()
 
 
 def _collect(
@@ -204,14 +201,14 @@ def _fed(value: ir.Value) -> np.ndarray | None:
 
 
 def _assemble(
-    copier: _Copier,
+    copier: Copier,
     leaves: Sequence[ir.Value],
     copies: Sequence[ir.Node],
     names: Mapping[ir.Value, str],
     owner: ir.Model,
 ) -> ir.Model:
-    weights = [copier.leaf(v) for v in leaves if _is_weight(v) and _fed(v) is None]
-    fed = [copier.leaf(v) for v in leaves if not _is_weight(v) or _fed(v) is not None]
+    weights = [copier.leaf(v) for v in leaves if is_weight(v) and _fed(v) is None]
+    fed = [copier.leaf(v) for v in leaves if not is_weight(v) or _fed(v) is not None]
     for value in fed:
         value.const_value = None
     outputs = [copier.leaf(v) for v in names]
@@ -262,74 +259,3 @@ def _narrowest(values: Sequence[ir.Value]) -> np.dtype | None:
 def _numpy(dtype: ir.DataType) -> np.dtype | None:
     found: np.dtype = np.dtype(dtype.numpy())
     return found if is_float(found) else None
-
-
-class _Copier:
-    """Copies values and nodes; names stay where they are unique."""
-
-    def __init__(self) -> None:
-        self._copies: dict[ir.Value, ir.Value] = {}
-        self._taken: set[str] = set()
-
-    def leaf(self, value: ir.Value) -> ir.Value:
-        """Return the copy of a value, made at the first call."""
-        if value not in self._copies:
-            copy = ir.Value(name=self._unused(value.name or "v"), type=value.type)
-            if _is_weight(value):
-                copy.shape, copy.const_value = value.shape, value.const_value
-            self._copies[value] = copy
-        return self._copies[value]
-
-    def name(self, value: ir.Value) -> str:
-        """Return the name that the copy of `value` has."""
-        return self._copies[value].name or ""
-
-    def node(self, node: ir.Node) -> ir.Node:
-        """Return a copy of `node` that reads and makes copies."""
-        inputs = [None if v is None else self.leaf(v) for v in node.inputs]
-        attributes = [self._attribute(a) for a in node.attributes.values()]
-        copy = ir.Node(
-            node.domain,
-            node.op_type,
-            inputs,
-            attributes,
-            overload=node.overload,
-            num_outputs=len(node.outputs),
-            name=node.name,
-        )
-        for old, new in zip(node.outputs, copy.outputs, strict=True):
-            new.name = self._unused(old.name) if old.name else ""
-            self._copies[old] = new
-        return copy
-
-    def _attribute(self, attribute: ir.Attr) -> ir.Attr:
-        if attribute.is_ref():
-            return attribute
-        if attribute.type == ir.AttributeType.GRAPH:
-            return ir.AttrGraph(attribute.name, self._graph(attribute.as_graph()))
-        if attribute.type == ir.AttributeType.GRAPHS:
-            graphs = [self._graph(g) for g in attribute.as_graphs()]
-            return ir.AttrGraphs(attribute.name, graphs)
-        return attribute
-
-    def _graph(self, graph: ir.Graph) -> ir.Graph:
-        inputs = [self._typed(v) for v in graph.inputs]
-        weights = [self.leaf(v) for v in graph.initializers.values()]
-        nodes = [self.node(n) for n in graph]
-        outputs = [self.leaf(v) for v in graph.outputs]
-        for old, new in zip(graph.outputs, outputs, strict=True):
-            new.type = old.type
-        return ir.Graph(inputs, outputs, nodes=nodes, initializers=weights, name=graph.name)
-
-    def _typed(self, value: ir.Value) -> ir.Value:
-        copy = self.leaf(value)
-        copy.shape = value.shape
-        return copy
-
-    def _unused(self, name: str) -> str:
-        unique, number = name, 0
-        while unique in self._taken:
-            number += 1
-            unique = f"{name}~{number}"
-        self._taken.add(unique)
-        return unique
