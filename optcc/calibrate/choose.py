@@ -58,7 +58,9 @@ def choose_ranges(
     observers = {t: _observers(t, observations, method) for t in slots}
     proposals = {s: _proposed(observers, observations, s) for s in Scheme}
     auto = method is Calibrator.AUTO
-    trials = try_proposals(model, plan, proposals, samples, budget_bytes) if auto else []
+    trials = (
+        try_proposals(model, plan, proposals, observations, samples, budget_bytes) if auto else []
+    )
     outputs = {v.name or "" for v in model.graph.outputs}
     chosen = {s: _chosen(slots, proposals[s], _summed(trials, s), outputs) for s in Scheme}
     return RangeTable(

@@ -24,6 +24,8 @@ __all__ = [
     "Observer",
     "PercentileObserver",
     "Scheme",
+    "clipping_error",
+    "kept_by",
     "observer_for",
     "tail_clips",
 ]
@@ -194,6 +196,24 @@ def _around(sums: np.ndarray, point: np.ndarray) -> np.ndarray:
     """Return sum of w * (x - point)^2 from the sums of w, w x and w x^2."""
     spread = sums[2] - 2 * point * sums[1] + point**2 * sums[0]
     return np.asarray(np.maximum(spread, 0.0))
+
+
+def clipping_error(seen: Observation, interval: ActivationRange, scheme: Scheme) -> float:
+    """Return the mean squared distance of what was seen to what `interval` keeps."""
+    centers, counts = seen.histogram.filled()
+    low, high = kept_by(interval, scheme)
+    excess = np.maximum(centers - high, 0.0) + np.maximum(low - centers, 0.0)
+    half = seen.histogram.width / 2
+    excess[excess <= half] = 0.0
+    return float((counts * excess**2).sum() / max(int(counts.sum()), 1))
+
+
+def kept_by(interval: ActivationRange, scheme: Scheme) -> tuple[float, float]:
+    """Return the real values between which the grid of `scheme` clips nothing."""
+    if scheme is Scheme.UNSIGNED:
+        return interval.low, interval.high
+    bound = max(-interval.low, interval.high)
+    return -bound, bound
 
 
 class EntropyObserver:

@@ -10,7 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from optcc.calibrate.dataset import Dataset
-from optcc.calibrate.observers import Scheme
+from optcc.calibrate.observation import Observation, Observations
+from optcc.calibrate.observers import Scheme, clipping_error, kept_by
 from optcc.calibrate.rounding import rounded_activation
 from optcc.calibrate.taps import ELEMENT_BYTES, measured_bytes, tapped, typical_feed
 from optcc.calibrate.unit_model import UnitModel, entering_values, multiplications
@@ -24,7 +25,7 @@ Proposals = Mapping[Scheme, Mapping[str, Sequence[ActivationRange]]]
 
 _MOST_SAMPLES = 64
 _LEAST_SAMPLES = 2
-_ENOUGH_SAMPLES = 4
+_ENOUGH_SAMPLES = 6
 _ENOUGH_BYTES = 16 << 20
 _ENOUGH_MULTIPLICATIONS = 8e9
 _MOST_PASSES = 4
@@ -57,6 +58,7 @@ def try_proposals(
     model: ir.Model,
     plan: QuantPlan,
     proposals: Proposals,
+    observations: Observations,
     samples: Dataset,
     budget_bytes: int,
 ) -> list[UnitErrors]:
@@ -72,7 +74,7 @@ def try_proposals(
     found = []
     for group in _grouped(pending, sizes, budget_bytes):
         fetched = _fetched(model, group, feeds)
-        found += [e for t in group for e in _errors(model, t, fetched, proposals)]
+        found += [e for t in group for e in _errors(model, t, fetched, proposals, observations)]
     return found
 
 
@@ -169,21 +171,66 @@ def _fetched(model: ir.Model, group: Sequence[_Trial], feeds: Sequence[Feed]) ->
 
 
 def _errors(
-    model: ir.Model, trial: _Trial, fetched: Sequence[Feed], proposals: Proposals
+    model: ir.Model,
+    trial: _Trial,
+    fetched: Sequence[Feed],
+    proposals: Proposals,
+    observations: Observations,
 ) -> Iterator[UnitErrors]:
     inputs = [{n: f[n] for n in trial.entering} for f in fetched]
     unit_model = UnitModel(model, trial.nodes, trial.unit, inputs[0])
-    found = {(s, n): np.zeros(len(proposals[s][n])) for s, n in trial.reads}
+    tallies = {
+        (s, n): [_Tally(s, r, observations.values[n]) for r in proposals[s][n]]
+        for s, n in trial.reads
+    }
     power = 0.0
     for feed in inputs:
         want = unit_model.run(feed, rounded=False)
         power += _power(want)
-        for (scheme, name), sums in found.items():
-            for k, interval in enumerate(proposals[scheme][name]):
-                tried = feed | {name: rounded_activation(feed[name], interval, scheme)}
-                sums[k] += _power(unit_model.run(tried, rounded=True) - want)
+        for (_, name), options in tallies.items():
+            for tally in options:
+                rounded = tally.round(feed[name])
+                got = unit_model.run(feed | {name: rounded}, rounded=True)
+                tally.output_error += _power(got - want)
     if np.isfinite(power) and power > 0:
-        yield UnitErrors(trial.unit.output, {read: sums / power for read, sums in found.items()})
+        errors = {r: np.array([t.expected() for t in ts]) / power for r, ts in tallies.items()}
+        yield UnitErrors(trial.unit.output, errors)
+
+
+class _Tally:
+    """Errors of one proposal on the few samples that were run.
+
+    Attributes:
+        output_error: Squared error of the unit's output.
+    """
+
+    def __init__(self, scheme: Scheme, interval: ActivationRange, seen: Observation) -> None:
+        self._scheme, self._interval = scheme, interval
+        self._clipped_overall = clipping_error(seen, interval, scheme)
+        self._elements, self._input_error, self._clipped = 0, 0.0, 0.0
+        self.output_error = 0.0
+
+    def round(self, values: np.ndarray) -> np.ndarray:
+        """Round `values` and take note of what that does to them."""
+        rounded = rounded_activation(values, self._interval, self._scheme)
+        if self._clipped_overall > 0:
+            self._elements += values.size
+            self._input_error += _power(rounded - values)
+            low, high = kept_by(self._interval, self._scheme)
+            kept = np.clip(values, np.float32(low), np.float32(high))
+            self._clipped += _power(values - kept)
+        return rounded
+
+    def expected(self) -> float:
+        """Return the output error, corrected for rare values that the few samples lack.
+
+        What all samples lose by clipping beyond what the few do is passed on to the output like
+        the input error that was measured.
+        """
+        lacking = self._clipped_overall * self._elements - self._clipped
+        if lacking <= 0 or self._input_error <= 0:
+            return self.output_error
+        return self.output_error * (1 + lacking / self._input_error)
 
 
 def _power(values: np.ndarray) -> float:

@@ -92,7 +92,7 @@ def test_auto_takes_the_least_output_error_of_the_readers():
             options = [auto[scheme][name], *(fixed[m][scheme][name] for m in FIXED)]
             tried = {s: {n: [r] for n, r in auto[s].items()} for s in Scheme}
             tried[scheme][name] = options
-            errors = total(try_proposals(model, plan, tried, data, 1 << 30), scheme, name)
+            errors = total(try_proposals(model, plan, tried, seen, data, 1 << 30), scheme, name)
             assert errors[0] == errors.min()
             assert errors.max() > errors.min()
 
@@ -111,6 +111,16 @@ def test_auto_clips_what_carries_little_weight():
     chosen = ranges(residual_plan(), Calibrator.AUTO, images, model)
     assert table.signed["x"].high == 200
     assert chosen.signed["x"].high < 50
+
+
+def test_what_the_tried_samples_lack_still_counts():
+    """One sample in a hundred, which is not among those tried, is far above the others."""
+    images = residual_samples(100) / 6
+    rare = images.copy()
+    rare[84] *= 100
+    common = ranges(residual_plan(), Calibrator.AUTO, images).signed["x"]
+    spared = ranges(residual_plan(), Calibrator.AUTO, rare).signed["x"]
+    assert spared.high > 10 * common.high
 
 
 def test_the_two_grids_choose_apart():
@@ -140,7 +150,7 @@ def test_units_of_one_spelling_decide_that_spelling_only():
         s: {n: [observer_for(m).choose(seen.values[n], s) for m in FIXED] for n in moved.observed()}
         for s in Scheme
     }
-    tried = [r for u in try_proposals(model, moved, options, data, 1 << 30) for r in u.errors]
+    tried = [r for u in try_proposals(model, moved, options, seen, data, 1 << 30) for r in u.errors]
     assert {n for s, n in tried if s is Scheme.SIGNED} == {"x"}
     assert {n for s, n in tried if s is Scheme.UNSIGNED} == {"x", "r1", "r2", "p", "f"}
 

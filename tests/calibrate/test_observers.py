@@ -14,6 +14,8 @@ from optcc.calibrate.observers import (
     MseObserver,
     PercentileObserver,
     Scheme,
+    clipping_error,
+    kept_by,
     observer_for,
     tail_clips,
 )
@@ -196,3 +198,18 @@ def test_non_finite_activations_are_counted_and_left_out():
 def test_other_numeric_types_are_observed():
     observation = seen(np.array([3, -4], np.int64), np.array([True]), np.array([0.5], np.float16))
     assert (observation.low, observation.high, observation.count) == (-4.0, 3.0, 4)
+
+
+@both
+def test_clipping_error_is_that_of_the_values(scheme):
+    from optcc.passkit.qtypes import ActivationRange
+
+    values = data("heavy")
+    interval = ActivationRange(low=-1.5, high=2.0, method="")
+    low, high = kept_by(interval, scheme)
+    assert (low, high) == ((-2.0, 2.0) if scheme is Scheme.SIGNED else (-1.5, 2.0))
+    exact = np.square(values - np.clip(values, low, high)).mean()
+    assert clipping_error(seen(values), interval, scheme) == pytest.approx(exact, rel=0.01)
+    everything = MinMaxObserver().choose(seen(values), scheme)
+    assert clipping_error(seen(values), everything, scheme) == 0
+    assert clipping_error(seen(), interval, scheme) == 0
