@@ -56,6 +56,8 @@ class LayerWriter:
         nodes = [self._nodes[n] for n in unit.nodes]
         self._read_narrow(nodes, unit)
         kind = nodes[0].op_type
+        if kind == "Pad" and self._pad_integers(nodes[0], unit):
+            return [self._now[self._original[unit.output]]]
         if not isinstance(unit.granularity, PerAxis):
             return [self._give_narrow(nodes[-1].outputs[0])]
         if kind == "Conv":
@@ -109,6 +111,23 @@ class LayerWriter:
         result = self._give_narrow(before, after)
         remove_nodes(self._graph, [clip])
         return result
+
+    def _pad_integers(self, pad: ir.Node, unit: QuantUnit) -> bool:
+        """Pad the integers with the zero point: the runtime forms no such kernel by itself."""
+        source = pad.inputs[0]
+        dequantize = None if source is None else source.producer()
+        if dequantize is None or pad.attributes.get_string("mode", "constant") != "constant":
+            return False
+        grid = self._grids[unit.output]
+        if grid != self._grids[unit.activations[0]]:
+            return False
+        integers, _, zero = dequantize.inputs[:3]
+        pad.replace_input_with(0, integers)
+        pad.resize_inputs(max(3, len(pad.inputs)))
+        pad.replace_input_with(2, zero)
+        output = self._original[unit.output]
+        self._now[output] = self._writer.dequantize_for_all(output, dequantize)
+        return True
 
     def _gemm(self, nodes: list[ir.Node], unit: QuantUnit) -> ir.Value:
         self._biased(nodes[0], unit)

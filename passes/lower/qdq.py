@@ -27,6 +27,7 @@ class QdqWriter:
         self._graph = graph
         self._pairs: dict[ir.Value, ir.Value] = {}
         self._weights: dict[tuple[ir.Value, bytes], ir.Value] = {}
+        self._zeros: dict[tuple[str, bytes], ir.Value] = {}
 
     def pair(self, value: ir.Value, grid: Grid) -> ir.Value:
         """Return the dequantized form of `value`; other readers of `value` keep reading it."""
@@ -58,10 +59,37 @@ class QdqWriter:
         self._pairs[value] = self._pairs[stands_for] = result
         return result
 
+    def dequantize_for_all(self, value: ir.Value, like: ir.Node) -> ir.Value:
+        """Let `value` hold integers on the grid of `like`; its readers read real numbers again.
+
+        Args:
+            value: Its producer was changed to give integers.
+            like: The DequantizeLinear whose scale and zero point hold for it.
+        """
+        readers = [(u.node, u.idx) for u in value.uses()]
+        narrow = like.inputs[0]
+        assert narrow is not None
+        node = self._node(
+            "DequantizeLinear",
+            [value, *(v for v in like.inputs[1:3] if v is not None)],
+            value.name or "",
+            "dequantized",
+        )
+        result = node.outputs[0]
+        result.shape = None if value.shape is None else value.shape.copy()
+        result.type, value.type = ir.TensorType(ir.DataType.FLOAT), narrow.type
+        self._insert_behind(value, [node])
+        for reader, index in readers:
+            reader.replace_input_with(index, result)
+        if value.is_graph_output():
+            self._take_output(value, result)
+        self._pairs[value] = result
+        return result
+
     def _take_output(self, old: ir.Value, new: ir.Value) -> None:
         name = old.name or ""
         old.name = fresh_name(self._graph, f"{name}.float")
-        new.name, new.type = name, old.type
+        new.name, new.type = name, ir.TensorType(ir.DataType.FLOAT)
         new.shape = None if old.shape is None else old.shape.copy()
         for index, output in enumerate(self._graph.outputs):
             if output is old:
@@ -70,7 +98,7 @@ class QdqWriter:
     def _insert_pair(self, value: ir.Value, grid: Grid) -> ir.Value:
         name = value.name or ""
         scale = add_constant(self._graph, f"{name}.scale", grid.scale_array)
-        zero = add_constant(self._graph, f"{name}.zero_point", grid.zero_point_array)
+        zero = self._zero_point(grid.zero_point_array)
         quantize = self._node("QuantizeLinear", [value, scale, zero], name, "quantized")
         narrow = quantize.outputs[0]
         narrow.type = ir.TensorType(_INTEGERS[grid.signed])
@@ -121,12 +149,21 @@ class QdqWriter:
         """
         return self._constant(name, data, scale, 0)
 
+    def _zero_point(self, array: np.ndarray) -> ir.Value:
+        """Return a zero point, shared by all that have the same one: small files stay small."""
+        key = (f"{array.dtype.name}{array.shape}", array.tobytes())
+        if key not in self._zeros:
+            mark = array.size if array.ndim else int(array)
+            stem = "zero_points" if array.ndim else "zero_point"
+            name = f"{stem}.{array.dtype.name}.{mark}"
+            self._zeros[key] = add_constant(self._graph, name, array)
+        return self._zeros[key]
+
     def _constant(self, name: str, data: np.ndarray, scale: np.ndarray, axis: int) -> ir.Value:
-        zero = np.zeros(scale.shape, data.dtype)
         inputs = [
             add_constant(self._graph, f"{name}.quantized", data),
             add_constant(self._graph, f"{name}.scale", scale.astype(np.float32)),
-            add_constant(self._graph, f"{name}.zero_point", zero),
+            self._zero_point(np.zeros(scale.shape, data.dtype)),
         ]
         dequantize = self._node("DequantizeLinear", inputs, name, "dequantized", axis)
         result = dequantize.outputs[0]

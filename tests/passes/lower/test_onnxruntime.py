@@ -215,3 +215,25 @@ def test_without_ranges_it_says_so() -> None:
     with pytest.raises(ConfigError, match=r"lower\.onnxruntime needs activation ranges"):
         LowerOnnxruntime().run(residual_block(), context)
     assert bare_context().plan is None
+
+
+def test_a_pad_moves_integers(tmp_path: Path) -> None:
+    s = Sketch()
+    value = conv(s, s.input("x", ["N", 16, 8, 8]), "conv")
+    pads = s.integers("pads", 0, 0, 1, 1, 0, 0, 1, 1)
+    s.output(conv(s, s.op("Pad", value, pads, name="pad"), "next"), ["N", 16, 10, 10])
+    model = s.model()
+    feeds = samples(model)
+    spelled, _ = spell(LowerOnnxruntime(), model, prepared(model, feeds))
+    assert level(model, spelled, feeds) > 30
+    ops = optimized(spelled, tmp_path)
+    assert (ops["Pad"], ops["QLinearConv"]) == (1, 2)
+    assert (ops["QuantizeLinear"], ops["DequantizeLinear"]) == (1, 1)
+
+
+def test_zero_points_are_shared() -> None:
+    spelled, _ = spell(LowerOnnxruntime(), residual_block())
+    zeros = [n for n in spelled.graph.initializers if n.startswith("zero_point")]
+    assert len(zeros) == len(
+        {spelled.graph.initializers[n].const_value.numpy().tobytes() for n in zeros}
+    )  # type: ignore[union-attr]
