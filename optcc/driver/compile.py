@@ -59,7 +59,12 @@ def compile_model(request: CompileRequest, progress: Progress) -> Outcome:
     """
     backends = choose_backends(request.backends)
     folder = OutputFolder(request.out_folder, force=request.force, inputs=_inputs(request))
-    with PeakMemory() as memory, folder, _prepared(request, progress, folder, memory) as work:
+    engines = any(b.builds_file for b in backends)
+    with (
+        PeakMemory() as memory,
+        folder,
+        _prepared(request, progress, folder, memory, engines) as work,
+    ):
         for note in folder.notes:
             work.warn(note)
         try:
@@ -77,7 +82,11 @@ def _inputs(request: CompileRequest) -> list[Path]:
 
 @contextmanager
 def _prepared(
-    request: CompileRequest, progress: Progress, folder: OutputFolder, memory: PeakMemory
+    request: CompileRequest,
+    progress: Progress,
+    folder: OutputFolder,
+    memory: PeakMemory,
+    engines: bool,
 ) -> Iterator[Work]:
     """Load the model and the data."""
     timers = StageTimers()
@@ -85,7 +94,7 @@ def _prepared(
     with timers.stage("load"):
         precision, calib = choose_precision(request, progress)
         loaded = load(request.model, data_root=request.data_root)
-        data = gather_data(request, loaded, precision, calib)
+        data = gather_data(request, loaded, precision, calib, sizes_matter=engines)
     with original_file(loaded) as original:
         yield Work(
             request=request,

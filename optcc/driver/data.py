@@ -18,6 +18,7 @@ from optcc.config.request import CompileRequest, Precision
 from optcc.config.shapes import ShapeProfile, profile_for
 from optcc.errors import ConfigError
 from optcc.frontends.onnx_file import LoadedModel
+from optcc.graph.signature import TensorSpec
 from optcc.progress import Progress
 
 __all__ = ["Data", "choose_precision", "gather_data"]
@@ -85,8 +86,18 @@ def gather_data(
     loaded: LoadedModel,
     precision: Precision,
     calib: str | None,
+    *,
+    sizes_matter: bool,
 ) -> Data:
     """Open, check and split the samples, and decide the shapes to build for.
+
+    Args:
+        request: Names the sources.
+        loaded: The model that the samples must fit.
+        precision: As chosen.
+        calib: Text of the calibration source, or None.
+        sizes_matter: Whether a backend builds for these very shapes; else sizes that nothing
+            tells are assumed, for the checks alone.
 
     Raises:
         ConfigError: Data is missing or does not fit the model, or a free dim has no source.
@@ -101,7 +112,7 @@ def gather_data(
     if calib is not None and calib != "random":
         whole = open_source(calib, signature=loaded.signature, kind="calib", search=search)
     given = [d for d in (whole, evaluation) if d is not None]
-    profile = profile_for(loaded.signature, request.shapes, _observed(given))
+    profile = _profile(request, loaded, given, sizes_matter)
     if calib == "random":
         whole = open_source(
             calib, signature=loaded.signature, kind="calib", profile=profile, seed=request.seed
@@ -119,6 +130,34 @@ def gather_data(
         source=whole.source if whole is not None else "",
         findings=_findings(whole, evaluation),
     )
+
+
+def _profile(
+    request: CompileRequest,
+    loaded: LoadedModel,
+    given: Sequence[Dataset],
+    sizes_matter: bool,
+) -> ShapeProfile:
+    try:
+        return profile_for(loaded.signature, request.shapes, _observed(given))
+    except ConfigError:
+        if sizes_matter or request.shapes is not None or given:
+            raise
+    assumed = {s.name: assumed_shapes(s) for s in loaded.signature.inputs}
+    return ShapeProfile(profile_for(loaded.signature, None, assumed).inputs, "assumed")
+
+
+def assumed_shapes(spec: TensorSpec) -> list[tuple[int, ...]]:
+    """Return two plausible shapes of an input whose sizes nothing tells.
+
+    Pictures (rank 4) get sizes that five halvings divide; sequences get short ones.
+    """
+    dims = spec.dims if spec.dims is not None else (None, None)
+    guesses = (64, 96) if len(dims) == 4 else (6, 10)
+    return [
+        tuple(d if isinstance(d, int) else (1 + k if i == 0 else g) for i, d in enumerate(dims))
+        for k, g in enumerate(guesses)
+    ]
 
 
 def _observed(datasets: Sequence[Dataset]) -> dict[str, list[tuple[int, ...]]]:

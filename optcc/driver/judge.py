@@ -10,6 +10,7 @@ from optcc.backends.device import find_cuda_device
 from optcc.calibrate.dataset import Dataset, from_feeds
 from optcc.config.request import Precision
 from optcc.driver.work import CPU_MODEL, MODEL, Artifact, Work
+from optcc.errors import BackendError
 from optcc.graph.signature import Dim
 from optcc.measure.accuracy import check_metric, evaluate_all
 from optcc.measure.gates import judge
@@ -38,6 +39,9 @@ def find_metric(work: Work) -> None:
 def measure(work: Work) -> None:
     """Fill in accuracy, gates and latency."""
     samples = work.data.evaluation or _made_up_samples(work)
+    if samples is None:
+        work.warn("the model runs on no input that could be made up: nothing was measured")
+        return
     work.progress.stage("accuracy")
     with work.timers.stage("accuracy"):
         _accuracy(work, samples)
@@ -49,13 +53,15 @@ def measure(work: Work) -> None:
     work.latency += list(_engine_rows(work))
 
 
-def _made_up_samples(work: Work) -> Dataset:
+def _made_up_samples(work: Work) -> Dataset | None:
     """Make seeded inputs where there is no data at all."""
     loaded, feeds = work.loaded, []
     for seed in range(8):
         feeds += make_probes(
             loaded.model, loaded.signature, work.data.profile, (), work.request.seed + 2 * seed
         )
+    if not feeds:
+        return None
     work.warn("no evaluation data: the artifacts are compared on seeded random inputs")
     return from_feeds(feeds, loaded.signature, "seeded inputs")
 
@@ -88,13 +94,16 @@ def _latency(work: Work, artifact: Artifact, feeds: list[Feed]) -> LatencyRow:
     reason = _why_not_timed(work, artifact)
     if reason:
         return LatencyRow(file=artifact.file, runtime=_RUNTIME, not_measured=reason)
-    figures = compare_latency(
-        work.original,
-        work.folder.stage / artifact.file,
-        feeds,
-        threads=_THREADS,
-        seed=work.request.seed,
-    )
+    try:
+        figures = compare_latency(
+            work.original,
+            work.folder.stage / artifact.file,
+            feeds,
+            threads=_THREADS,
+            seed=work.request.seed,
+        )
+    except BackendError as error:
+        return LatencyRow(file=artifact.file, runtime=_RUNTIME, not_measured=error.what)
     return _latency_row(artifact.file, figures, _batch_of(feeds))
 
 

@@ -11,11 +11,12 @@ import onnx_ir as ir
 from optcc.artifacts.trace import TraceWriter
 from optcc.calibrate.choose import choose_ranges
 from optcc.calibrate.collector import collect
+from optcc.calibrate.ranges import load_ranges, ranges_to_bytes
 from optcc.driver.work import Work
 from optcc.errors import ConfigError
 from optcc.graph.io import clone, write_model
 from optcc.passkit.contract import Fact, Feed
-from optcc.passkit.qtypes import QuantPlan
+from optcc.passkit.qtypes import QuantPlan, RangeTable
 from optcc.pipeline.context import RunnerContext, no_samples
 from optcc.pipeline.plan import Stage, load_plan, validate_plan
 from optcc.pipeline.registry import discover_passes
@@ -88,21 +89,18 @@ def _calibrate(work: Work, model: ir.Model, ctx: RunnerContext) -> None:
         raise ConfigError("the pipeline asks for ranges before any pass has placed what needs them")
     work.progress.stage("calibrate")
     with work.timers.stage("calibrate"):
-        from optcc.calibrate.ranges import load_ranges, save_ranges
-
-        if work.request.ranges is not None:
-            ctx.ranges = load_ranges(work.request.ranges, ctx.plan)
-        else:
-            _collect(work, model, ctx, ctx.plan)
-        work.folder.write("ranges.json", save_ranges(ctx.ranges))
+        ctx.ranges = _ranges(work, model, ctx.plan)
+        work.folder.write("ranges.json", ranges_to_bytes(ctx.ranges))
 
 
-def _collect(work: Work, model: ir.Model, ctx: RunnerContext, plan: QuantPlan) -> None:
+def _ranges(work: Work, model: ir.Model, plan: QuantPlan) -> RangeTable:
+    if work.request.ranges is not None:
+        return load_ranges(work.request.ranges, plan.observed())
     dataset = work.data.ranges
     if dataset is None:
         raise ConfigError("precision 'int8' needs calibration data", hint="add --calib PATH")
     seen = collect(model, plan.observed(), dataset, work.progress)
-    ctx.ranges = choose_ranges(model, plan, seen, dataset, work.request.calibrator)
+    return choose_ranges(model, plan, seen, dataset, work.request.calibrator)
 
 
 def _reproducer(work: Work) -> SaveReproducer:

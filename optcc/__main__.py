@@ -1,0 +1,5 @@
+"""Run the command line as `python -m optcc`."""
+
+from optcc.cli.main import main
+
+main()
