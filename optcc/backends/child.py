@@ -58,6 +58,12 @@ _KEPT_VARIABLES = (
     "TEMP",
     "TMPDIR",
 )
+_FIXED_VARIABLES = {
+    "PYTHONHASHSEED": "0",
+    "OPENBLAS_NUM_THREADS": "1",
+    # Memory goes back to the thread that took it, not to the one that happens to free it.
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+}
 _NO_RANDOM_ADDRESSES = 0x0040000
 _ASK_ONLY = 0xFFFFFFFF
 
@@ -143,7 +149,7 @@ def _environment() -> dict[str, str]:
     """Let the child import this very package, wherever the parent took it from."""
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     root = str(Path(optcc.__file__).resolve().parents[1])
-    return {**kept, "PYTHONPATH": root, "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+    return {**kept, **_FIXED_VARIABLES, "PYTHONPATH": root}
 
 
 @contextmanager

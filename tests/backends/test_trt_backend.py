@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+import onnx_ir as ir
 import pytest
 
 from optcc.backends.contract import BuildStatus
@@ -15,7 +16,7 @@ from optcc.config.shapes import InputShapes, ShapeProfile
 from optcc.errors import ConfigError, WriteError
 from optcc.progress import Silent
 from tests.backends.build import build, job, needs_rtx, profile
-from tests.models.quantized import quantized, small_cnn
+from tests.models.quantized import deep_cnn, quantized, small_cnn
 from tests.models.sketch import Sketch
 
 SHAPES = profile(x=(4, 3, 8, 8))
@@ -41,17 +42,22 @@ def test_default_targets_are_in_the_engine(tmp_path: Path) -> None:
 
 
 @needs_rtx
+@pytest.mark.parametrize(
+    ("model", "shapes"),
+    [(small_cnn(), SHAPES), (deep_cnn(6), profile(x=(4, 64, 16, 16)))],
+    ids=["small", "deep"],
+)
 def test_same_bytes_in_another_folder_and_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: ir.Model, shapes: ShapeProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dynamic model: there the builder orders by address, unless the child's layout is fixed."""
+    """Dynamic models: there the builder orders by address, unless the child's layout is fixed."""
     digests = set()
     for turn, name in enumerate(["a", "b" * 120, "c/" * 20]):
         folder = tmp_path / name
         folder.mkdir(parents=True)
         monkeypatch.setenv("PYTHONHASHSEED", str(turn))
         monkeypatch.setenv("OPTCC_TEST_PADDING", "x" * 3000 * turn)
-        outcome = build(small_cnn(), folder, shapes=SHAPES)
+        outcome = build(model, folder, shapes=shapes)
         digests.add(outcome.sha256)
         assert outcome.warnings == ()
     assert len(digests) == 1
