@@ -10,12 +10,12 @@ import typer
 
 from optcc.cli import console
 from optcc.config.request import Calibrator, CompileRequest, CpuClass, Precision, VerifyMode
-from optcc.errors import ConfigError, ExitCode
+from optcc.errors import ConfigError, VerificationError
 
 if TYPE_CHECKING:
     from optcc.report.schema import Report
 
-__all__ = ["compile_command", "exit_code_of", "parse_max_drop"]
+__all__ = ["compile_command", "parse_max_drop"]
 
 
 def compile_command(  # one parameter per option: this is how typer reads them
@@ -128,9 +128,9 @@ def compile_command(  # one parameter per option: this is how typer reads them
     finally:
         progress.close()
     _print(outcome.report, outcome.folder, as_json=as_json)
-    code = exit_code_of(outcome.report, strict=strict)
-    if code:
-        raise typer.Exit(int(code))
+    if outcome.exit_code:
+        console.error(_refusal(outcome.report))
+        raise typer.Exit(int(outcome.exit_code))
 
 
 def parse_max_drop(text: str) -> float | None:
@@ -147,15 +147,10 @@ def parse_max_drop(text: str) -> float | None:
         raise ConfigError(f"--max-drop is {text!r}, it must be 0 to 100 or none") from None
 
 
-def exit_code_of(report: Report, *, strict: bool) -> ExitCode:
-    """Return the documented exit code of a compile that came to its end."""
-    if report.verdict == "fail":
-        return ExitCode.VERIFICATION
-    if strict and any(row.status == "failed" for row in report.engines):
-        return ExitCode.BACKEND
-    if strict and report.verdict != "pass":
-        return ExitCode.VERIFICATION
-    return ExitCode.DONE
+def _refusal(report: Report) -> VerificationError:
+    """Say on stderr why nothing was written; the whole report is on stdout."""
+    first = report.reasons[0] if report.reasons else "no reason recorded"
+    return VerificationError(f"verdict {report.verdict!r}, so no artifact was written: {first}")
 
 
 def _names(values: Sequence[str] | None) -> tuple[str, ...]:

@@ -35,11 +35,17 @@ from optcc.report.schema import (
     Resources,
 )
 from optcc.report.verdict import Evidence, decide
+from optcc.runtime.session import OptimizationLevel
 
 __all__ = ["assemble"]
 
 _HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN")
-_LEVEL_OFF = "none"
+_LEVELS = {
+    OptimizationLevel.OFF: "none",
+    OptimizationLevel.BASIC: "basic",
+    OptimizationLevel.EXTENDED: "extended",
+    OptimizationLevel.ALL: "all",
+}
 
 
 def assemble(work: Work, manifest_sha256: str, failure: str = "") -> Report:
@@ -126,7 +132,7 @@ def _accuracy_row(artifact: Artifact, figures: AccuracyFigures) -> AccuracyRow:
     return AccuracyRow(
         file=artifact.file,
         runtime="onnxruntime",
-        optimization_level=_LEVEL_OFF,
+        optimization_level=_LEVELS[artifact.level],
         metric=figures.metric,
         value=figures.value,
         original=figures.original,

@@ -29,6 +29,7 @@ from optcc.report.codec import encode
 from optcc.report.render_html import render_html
 from optcc.report.render_markdown import render_markdown
 from optcc.report.schema import Report
+from optcc.report.verdict import exit_code_of
 
 __all__ = ["Outcome", "compile_model"]
 
@@ -130,7 +131,9 @@ def _finish(work: Work) -> Outcome:
     manifest = manifest_of(work)
     work.folder.write(MANIFEST_NAME, manifest)
     report = assemble(work, hashlib.sha256(manifest).hexdigest())
-    code = _exit_code(work, report)
+    code = exit_code_of(report, strict=work.request.strict)
+    if code is ExitCode.BACKEND:
+        raise _failed_backend(report)
     _write_report(work.folder, report)
     if code is ExitCode.DONE:
         return Outcome(report, work.folder.commit(), code)
@@ -138,19 +141,13 @@ def _finish(work: Work) -> Outcome:
     return Outcome(report, failed or work.request.out_folder, code)
 
 
-def _exit_code(work: Work, report: Report) -> ExitCode:
-    if report.verdict == "fail":
-        return ExitCode.VERIFICATION
-    if not work.request.strict:
-        return ExitCode.DONE
-    for engine in report.engines:
-        if engine.status == "failed":
-            raise BackendError(
-                f"backend {engine.backend!r} failed: {engine.reason}",
-                hint="leave out --strict to keep what was built without it",
-                where=f"node {engine.node!r}" if engine.node else engine.backend,
-            )
-    return ExitCode.DONE if report.verdict == "pass" else ExitCode.VERIFICATION
+def _failed_backend(report: Report) -> BackendError:
+    engine = next(e for e in report.engines if e.status == "failed")
+    return BackendError(
+        f"backend {engine.backend!r} failed: {engine.reason}",
+        hint="leave out --strict to keep what was built without it",
+        where=f"node {engine.node!r}" if engine.node else engine.backend,
+    )
 
 
 def _write_report(folder: OutputFolder, report: Report) -> None:

@@ -10,6 +10,8 @@ from optcc.config.request import Precision
 from optcc.driver.work import CPU_MODEL, MODEL, Artifact, Work
 from optcc.graph.io import write_model
 from optcc.graph.shapes import without_inferable_types
+from optcc.passkit.simulation import simulate_narrow
+from optcc.runtime.session import OptimizationLevel
 
 __all__ = ["emit"]
 
@@ -30,8 +32,8 @@ def emit(work: Work, graphs: Mapping[str, ir.Model]) -> None:
 
 
 def _artifact(work: Work, file: str, graph: ir.Model) -> Artifact:
-    if work.data.precision is not Precision.FP16 or file != MODEL:
+    if file == CPU_MODEL:
+        return Artifact(file=file, graph=graph, judged=graph, level=OptimizationLevel.ALL)
+    if work.data.precision is not Precision.FP16:
         return Artifact(file=file, graph=graph, judged=graph)
-    from optcc.passkit.simulation import simulate_narrow
-
     return Artifact(file=file, graph=graph, judged=simulate_narrow(graph), simulated=True)

@@ -45,11 +45,12 @@ def build_engines(work: Work, backends: list[Backend]) -> None:
     for backend in backends:
         work.progress.stage(f"build {backend.name}")
         with work.timers.stage(f"build {backend.name}"):
-            outcome = _build(work, backend)
+            job = _job(work, backend)
+            outcome = _build(work, backend, job)
             before = _launches_of_original(work, backend) if _is_built(outcome) else None
         work.outcomes[backend.name] = outcome
         runs_on = backend.runs_on(outcome) if _is_built(outcome) else ""
-        work.engines.append(engine_row(backend.name, outcome, runs_on, before))
+        work.engines.append(engine_row(backend.name, outcome, job.model, runs_on, before))
         for text in outcome.warnings:
             work.warn(f"{backend.name}: {text}")
 
@@ -62,9 +63,9 @@ def _say_what_is_absent(work: Work) -> None:
         work.warn(f"no TensorRT-RTX engine: {availability.reason}")
 
 
-def _build(work: Work, backend: Backend) -> BuildOutcome:
+def _build(work: Work, backend: Backend, job: BuildJob) -> BuildOutcome:
     try:
-        outcome = backend.build(_job(work, backend), work.progress)
+        outcome = backend.build(job, work.progress)
     except BackendError as error:
         if work.request.backends:
             raise

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from optcc.backends.contract import BuildOutcome, NodeAchieved
+from optcc.artifacts.manifest import file_sha256
+from optcc.backends.contract import BuildOutcome, BuildStatus, NodeAchieved
 from optcc.calibrate.dataset import DataFinding
 from optcc.config.shapes import ShapeProfile
 from optcc.frontends.onnx_file import LoadedModel
@@ -24,7 +25,6 @@ from optcc.report.schema import (
 
 __all__ = [
     "engine_row",
-    "failed_engine",
     "finding_rows",
     "model_info",
     "precision_rows",
@@ -102,17 +102,20 @@ def _planned(
 
 
 def engine_row(
-    backend: str, outcome: BuildOutcome, runs_on: str, launches_before: int | None
+    backend: str, outcome: BuildOutcome, model: Path, runs_on: str, launches_before: int | None
 ) -> EngineRow:
-    """Describe what a backend made."""
+    """Describe what a backend made; where it builds no file of its own, `model` is what runs."""
     counts = outcome.achieved()
+    file = outcome.file
+    if file is None and outcome.status is BuildStatus.BUILT:
+        file = model
     return EngineRow(
         backend=backend,
         status=outcome.status.value,
         version=outcome.version,
-        file=outcome.file.name if outcome.file is not None else "",
-        sha256=outcome.sha256,
-        bytes=outcome.bytes,
+        file=file.name if file is not None else "",
+        sha256=outcome.sha256 or (file_sha256(file) if file is not None else ""),
+        bytes=outcome.bytes or (file.stat().st_size if file is not None else 0),
         build_s=round(outcome.build_s, 3),
         targets=list(outcome.targets),
         achieved=Achieved(**{k: counts.get(k, 0) for k in _COUNTED}),
@@ -126,11 +129,6 @@ def engine_row(
         node=outcome.node,
         runs_on=runs_on,
     )
-
-
-def failed_engine(backend: str, reason: str) -> EngineRow:
-    """Describe a backend that could not even start."""
-    return EngineRow(backend=backend, status="failed", reason=reason)
 
 
 def size_rows(folder: Path, original_bytes: int) -> list[SizeRow]:

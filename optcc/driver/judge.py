@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 
 from optcc.backends.device import find_cuda_device
 from optcc.calibrate.dataset import Dataset, from_feeds
-from optcc.config.request import Precision
+from optcc.config.request import CpuClass, Precision
 from optcc.driver.work import CPU_MODEL, MODEL, Artifact, Work
 from optcc.errors import BackendError
 from optcc.graph.signature import Dim
 from optcc.measure.accuracy import check_metric, evaluate_all
+from optcc.measure.environment import environment
 from optcc.measure.gates import judge
 from optcc.measure.latency import LatencyFigures, compare_latency
 from optcc.passkit.contract import Feed
 from optcc.report.schema import LatencyRow, Percentiles, Speedup
-from optcc.runtime.session import Session
+from optcc.runtime.session import OptimizationLevel, Session
 from optcc.verify.probes import make_probes
 from optcc.verify.reference import open_model
 
@@ -50,6 +51,7 @@ def measure(work: Work) -> None:
     with work.timers.stage("latency"):
         feeds = list(islice(_single(work, samples), _LATENCY_FEEDS))
         work.latency = [_latency(work, a, feeds) for a in work.artifacts]
+    _say_what_this_cpu_lacks(work)
     work.latency += list(_engine_rows(work))
 
 
@@ -68,7 +70,7 @@ def _made_up_samples(work: Work) -> Dataset | None:
 
 def _accuracy(work: Work, samples: Dataset) -> None:
     with ExitStack() as stack:
-        sessions = {a.file: stack.enter_context(open_model(a.judged)) for a in work.artifacts}
+        sessions = {a.file: stack.enter_context(_opened(work, a)) for a in work.artifacts}
         work.accuracy = evaluate_all(
             Session(work.original),
             sessions,
@@ -76,6 +78,16 @@ def _accuracy(work: Work, samples: Dataset) -> None:
             work.metric or work.request.metric,
             lambda done: work.progress.step(done, samples.samples),
         )
+
+
+@contextmanager
+def _opened(work: Work, artifact: Artifact) -> Iterator[Session]:
+    """Open an artifact as it is judged: the CPU's own file as the CPU runs it, the rest plainly."""
+    if artifact.level is OptimizationLevel.OFF:
+        with open_model(artifact.judged) as session:
+            yield session
+    else:
+        yield Session(work.folder.stage / artifact.file, level=artifact.level)
 
 
 def _single(work: Work, samples: Dataset) -> Iterator[Feed]:
@@ -105,6 +117,17 @@ def _latency(work: Work, artifact: Artifact, feeds: list[Feed]) -> LatencyRow:
     except BackendError as error:
         return LatencyRow(file=artifact.file, runtime=_RUNTIME, not_measured=error.what)
     return _latency_row(artifact.file, figures, _batch_of(feeds))
+
+
+def _say_what_this_cpu_lacks(work: Work) -> None:
+    """A figure of kernels that this processor does not have is no figure of the artifact."""
+    if work.data.precision is not Precision.INT8 or work.request.cpu_class is not CpuClass.VNNI:
+        return
+    if not any("vnni" in f or "amx" in f for f in environment().get("cpu_flags", "").split()):
+        work.warn(
+            f"{CPU_MODEL} is made for processors with VNNI and was timed on one without: "
+            "expect other speed-ups there, or compile with --cpu-class avx2 for this kind"
+        )
 
 
 def _why_not_timed(work: Work, artifact: Artifact) -> str:
@@ -141,7 +164,7 @@ def _latency_row(file: str, figures: LatencyFigures, batch: int) -> LatencyRow:
 def _engine_rows(work: Work) -> Iterator[LatencyRow]:
     device = find_cuda_device()
     for engine in work.engines:
-        if not engine.file:
+        if not engine.file.endswith(".engine"):
             continue
         if device is None:
             reason = _NO_DEVICE

@@ -19,6 +19,7 @@ from optcc.passkit.qtypes import NodeDecision, RangeTable
 from optcc.pipeline.outcome import PassOutcome
 from optcc.progress import Progress
 from optcc.report.schema import EngineRow, LatencyRow
+from optcc.runtime.session import OptimizationLevel
 
 __all__ = ["CPU_MODEL", "MODEL", "Artifact", "Work"]
 
@@ -36,12 +37,14 @@ class Artifact:
         judged: The graph that accuracy is taken on; differs where the CPU cannot run the narrow
             type honestly.
         simulated: Whether `judged` is such a stand-in.
+        level: Runtime optimizations under which its accuracy is taken.
     """
 
     file: str
     graph: ir.Model
     judged: ir.Model
     simulated: bool = False
+    level: OptimizationLevel = OptimizationLevel.OFF
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,6 +18,9 @@ LEAST_SQNR_DB = 20.0
 
 _FEWEST, _MOST_NEEDED = 30, 1000
 _FEWEST_WITHOUT_LABELS = 8
+_ENOUGH_FOR_A_SHARE = 250
+"""From here on the measured share decides: its standard error at the limit is below 0.9 points."""
+
 _CLEARLY_BELOW_DB = 6.0
 _DOUBT = 0.025
 
@@ -106,9 +109,10 @@ def _agreement_gate(
 ) -> GateResult:
     reached = agreement >= LEAST_AGREEMENT
     passed: bool | None = reached
-    if row.samples < round(1 / (1 - LEAST_AGREEMENT)):
+    if row.samples < _ENOUGH_FOR_A_SHARE:
         near = output.sqnr_db is None or output.sqnr_db >= LEAST_SQNR_DB
-        sure = reached and near and row.samples >= _FEWEST_WITHOUT_LABELS
+        sure = reached and (near or row.samples >= round(1 / (1 - LEAST_AGREEMENT)))
+        sure = sure and row.samples >= _FEWEST_WITHOUT_LABELS
         passed = True if sure else (False if _surely_below(agreement, row.samples) else None)
     return GateResult(
         name=f"agreement of {output.name}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from optcc.errors import ExitCode
 from optcc.report.schema import (
     Accuracy,
     Calibration,
@@ -16,10 +17,11 @@ from optcc.report.schema import (
     Gate,
     NodePrecision,
     PassRow,
+    Report,
     Verdict,
 )
 
-__all__ = ["INCONCLUSIVE_LIMIT", "Evidence", "decide", "is_switched_off"]
+__all__ = ["INCONCLUSIVE_LIMIT", "Evidence", "decide", "exit_code_of", "is_switched_off"]
 
 INCONCLUSIVE_LIMIT = 0.05
 """Share of the checks that may prove nothing before the verdict says so."""
@@ -57,6 +59,17 @@ def decide(evidence: Evidence) -> tuple[Verdict, list[str]]:
         if any(kind == verdict for kind, _ in found):
             return verdict, [text for _, text in found]
     return "pass", []
+
+
+def exit_code_of(report: Report, *, strict: bool) -> ExitCode:
+    """Return the documented exit code of a compile that came to its end."""
+    if report.verdict == "fail":
+        return ExitCode.VERIFICATION
+    if strict and any(row.status == "failed" for row in report.engines):
+        return ExitCode.BACKEND
+    if strict and report.verdict != "pass":
+        return ExitCode.VERIFICATION
+    return ExitCode.DONE
 
 
 def is_switched_off(gate: Gate) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from optcc.config.request import CompileRequest
 from optcc.progress import Progress
+from optcc.report.verdict import exit_code_of
 from tests.report.sample import good_report
 
 
@@ -24,7 +25,9 @@ class FakeDriver(ModuleType):
     def compile_model(self, request: CompileRequest, progress: Progress) -> SimpleNamespace:
         self.requests.append(request)
         self.during(progress)
-        return SimpleNamespace(report=self.report, folder=Path(request.out_folder))
+        code = exit_code_of(self.report, strict=request.strict)
+        folder = Path(request.out_folder)
+        return SimpleNamespace(report=self.report, folder=folder, exit_code=code)
 
 
 @pytest.fixture

@@ -3,11 +3,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from optcc.cli.compile import exit_code_of, parse_max_drop
+from optcc.cli.compile import parse_max_drop
 from optcc.cli.main import run
 from optcc.config.request import Calibrator, CpuClass, Precision, VerifyMode
 from optcc.errors import BackendError, ConfigError
 from optcc.report.codec import decode
+from optcc.report.verdict import exit_code_of
 from tests.cli.conftest import FakeDriver
 from tests.report.sample import bare_report, good_report, random_report
 
@@ -107,6 +108,12 @@ def test_exit_codes_follow_the_verdict(driver: FakeDriver, make, strict: bool, c
 def test_a_failed_backend_outweighs_a_verdict_under_strict() -> None:
     report = msgspec.structs.replace(bare_report(), verdict="fail")
     assert exit_code_of(report, strict=True) == 4
+
+
+def test_a_refused_artifact_is_explained_on_stderr(driver: FakeDriver, capsys) -> None:
+    driver.report = good_report(verdict="fail", reasons=["the drop is 3 points"])
+    assert run(["compile", "m.onnx"]) == 4
+    assert "no artifact was written: the drop is 3 points" in capsys.readouterr().err
 
 
 def test_a_failure_is_explained_on_stderr_only(driver: FakeDriver, capsys) -> None:
