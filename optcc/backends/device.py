@@ -6,9 +6,11 @@ import ctypes
 import sys
 from dataclasses import dataclass
 
-__all__ = ["CudaDevice", "find_cuda_device"]
+__all__ = ["DRIVER_LIBRARY", "CudaDevice", "find_cuda_device"]
 
-_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+"""The interface of the CUDA driver; comes with the driver, not with any CUDA package."""
+
 _MAJOR, _MINOR = 75, 76
 """Attribute numbers of the compute capability in the driver's interface."""
 
@@ -28,7 +30,7 @@ class CudaDevice:
 def find_cuda_device() -> CudaDevice | None:
     """Return the first device that the driver offers; None without a driver or a device."""
     try:
-        driver = ctypes.CDLL(_LIBRARY)
+        driver = ctypes.CDLL(DRIVER_LIBRARY)
     except OSError:
         return None
     count, device = ctypes.c_int(0), ctypes.c_int(0)

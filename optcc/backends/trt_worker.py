@@ -15,56 +15,21 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from optcc.backends.trt_adapter import TrtModule, load_module
+from optcc.backends.worker_channel import Channel, take_stdout, watch_parent
 
 __all__ = ["main"]
-
-_ERRORS = frozenset({"ERROR", "INTERNAL_ERROR"})
-_NOT_FOR_TARGETS = "will not be able to run on target"
-_ROOT_PHASE = "Building engine"
-_LOG_LINES = 40
-
-
-class Channel:
-    """The way to the parent, and where the native library's callbacks end."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-        self._lock = threading.Lock()
-        self._steps: dict[str, int] = {}
-        self.errors: list[str] = []
-
-    def send(self, event: str, **facts: object) -> None:
-        """Write one event."""
-        with self._lock:
-            self._file.write(json.dumps({"event": event, **facts}) + "\n")
-            self._file.flush()
-
-    def log(self, severity: str, text: str) -> None:
-        """Keep errors, pass on the one warning that the library hides in its verbose log."""
-        if severity in _ERRORS and len(self.errors) < _LOG_LINES:
-            self.errors.append(text)
-        elif _NOT_FOR_TARGETS in text:
-            self.send("warning", text=text)
-
-    def phase(self, name: str, steps: int) -> None:
-        """Remember how long a phase is."""
-        self._steps[name] = steps
-
-    def step(self, name: str, done: int) -> None:
-        """Pass on an advance of the build as a whole."""
-        if name == _ROOT_PHASE:
-            self.send("step", done=done, total=self._steps.get(name))
 
 
 def main() -> int:
     """Build what standard input asks for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; the library swallows it
-    channel = Channel(_take_stdout())
+    channel = Channel(take_stdout())
     job: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
-    _watch_parent(Path(job["out"]))
+    out = Path(job["out"])
+    watch_parent(lambda: out.unlink(missing_ok=True))
     try:
         trt = load_module(job["module"])
     except (ImportError, OSError) as error:
@@ -72,28 +37,6 @@ def main() -> int:
         return 1
     channel.send("loaded", version=trt.version)
     return 0 if job["probe"] or _build_apart(trt, job, channel) else 1
-
-
-def _take_stdout() -> IO[str]:
-    """Keep standard output for events; what native code prints goes to standard error."""
-    events = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)
-    return events
-
-
-def _watch_parent(out: Path) -> None:
-    """Start the thread that ends this process, and what it wrote, when the parent is gone."""
-    waiting = threading.Event()
-
-    def watch() -> None:
-        waiting.set()
-        while os.read(0, 4096):
-            pass
-        out.unlink(missing_ok=True)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-    waiting.wait()
 
 
 def _run_threads_in_turn() -> None:
