@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optcc.report.schema import AccuracyRow, EngineRow, Finding, Report
+from optcc.report.schema import AccuracyRow, EngineRow, Finding, PassRow, Report
 from optcc.report.wording import achieved_counts, byte_size, count, metric_value, percent, ratio
 
-__all__ = ["Fact", "headline", "is_random", "red_findings", "worst_row"]
+__all__ = ["Fact", "headline", "is_idle", "is_random", "not_run", "red_findings", "worst_row"]
 
 _RANDOM = Finding(
     code="random-calibration",
@@ -28,7 +28,9 @@ class Fact:
 def headline(report: Report) -> list[Fact]:
     """Return the headline facts in reading order."""
     facts = [_accuracy(report), _speed(report), _size(report)]
-    facts.extend(_engine(row) for row in report.engines if row.file.endswith(".engine"))
+    unrun = not_run(report)
+    engines = (row for row in report.engines if row.file.endswith(".engine"))
+    facts.extend(_engine(row, unrun.get(row.file)) for row in engines)
     return [fact for fact in facts if fact is not None]
 
 
@@ -48,6 +50,18 @@ def red_findings(report: Report) -> list[Finding]:
     findings = report.calibration.findings if report.calibration else []
     found = [finding for finding in findings if finding.severity == "red"]
     return [_RANDOM] if is_random(report) and not found else found
+
+
+def not_run(report: Report) -> dict[str, str]:
+    """Return the engines that were built and never executed, each with the reason."""
+    built = {row.file for row in report.engines if row.status == "built" and row.file}
+    rows = report.latency.artifacts
+    return {row.file: row.not_measured for row in rows if row.file in built and row.not_measured}
+
+
+def is_idle(row: PassRow) -> bool:
+    """Return whether the pass changed, refused and checked nothing."""
+    return not row.rewrites and not row.rejects and row.check.verdict == "not checked"
 
 
 def _badness(row: AccuracyRow) -> tuple[float, float, float]:
@@ -93,10 +107,12 @@ def _size(report: Report) -> Fact | None:
     return Fact("size", ratio(row.ratio), note)
 
 
-def _engine(row: EngineRow) -> Fact:
+def _engine(row: EngineRow, unrun: str | None) -> Fact:
     counts = achieved_counts(row.achieved)
     total = sum(number for _, number in counts)
     name, most = max(counts, key=lambda item: item[1], default=("", 0))
     value = f"{most} of {total} nodes {name}" if counts else "plan not read"
-    note = f"{row.file}, {byte_size(row.bytes)}; {row.runs_on or ', '.join(row.targets)}"
+    run = f"not run ({unrun}); for " if unrun else ""
+    where = row.runs_on or ", ".join(row.targets)
+    note = f"{row.file}, {byte_size(row.bytes)}; {run}{where}"
     return Fact(f"engine for {row.backend}", value, note)

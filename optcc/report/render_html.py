@@ -8,8 +8,8 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined, Template
 
 from optcc.report import pictures
-from optcc.report.headline import headline, is_random, red_findings, worst_row
-from optcc.report.schema import PassRow, Percentiles, Report
+from optcc.report.headline import headline, is_idle, is_random, not_run, red_findings, worst_row
+from optcc.report.schema import Percentiles, Report
 from optcc.report.verdict import is_switched_off
 from optcc.report.wording import (
     byte_size,
@@ -28,6 +28,7 @@ _BANNERS = {"pass": "pass", "pass (agreement only)": "pass", "fail": "fail"}
 
 def render_html(report: Report) -> str:
     """Return a self-contained page; the same report gives the same text."""
+    engines = {row.file for row in report.engines if row.file.endswith(".engine")}
     return _template().render(
         r=report,
         banner=_BANNERS.get(report.verdict, "warn"),
@@ -36,9 +37,12 @@ def render_html(report: Report) -> str:
         random=is_random(report),
         worst=worst_row(report),
         refused=_refused(report),
-        busy=[row for row in report.passes if not _is_idle(row)],
-        idle=list(dict.fromkeys(row.name for row in report.passes if _is_idle(row))),
+        not_run=not_run(report),
+        busy=[row for row in report.passes if not is_idle(row)],
+        idle=list(dict.fromkeys(row.name for row in report.passes if is_idle(row))),
         pictures=_pictures(report),
+        bulky=any(row.file in engines and row.ratio > 1 for row in report.size),
+        machine=_machine(report),
         off=is_switched_off,
         size=byte_size,
         percent=percent,
@@ -71,9 +75,10 @@ def _pictures(report: Report) -> dict[str, object]:
     }
 
 
-def _is_idle(row: PassRow) -> bool:
-    """Whether the pass matched nothing and nothing was checked."""
-    return not row.rewrites and not row.rejects and row.check.verdict == "not checked"
+def _machine(report: Report) -> str:
+    """Name the processor that the latency was taken on, with the kernels it can run."""
+    cpu, flags = (report.environment.get(key, "") for key in ("cpu", "cpu_flags"))
+    return f"{cpu} ({flags})" if cpu and flags else cpu
 
 
 def _refused(report: Report) -> list[tuple[str, str, str]]:

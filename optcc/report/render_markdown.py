@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from optcc.report.headline import headline, red_findings
+from optcc.report.headline import headline, is_idle, red_findings
 from optcc.report.schema import AccuracyRow, Report
 from optcc.report.verdict import is_switched_off
 from optcc.report.wording import (
@@ -30,6 +30,8 @@ def render_markdown(report: Report) -> str:
         r=report,
         facts=headline(report),
         red=red_findings(report),
+        busy=[row for row in report.passes if not is_idle(row)],
+        idle=list(dict.fromkeys(row.name for row in report.passes if is_idle(row))),
         off=is_switched_off,
         achieved=achieved_text,
         size=byte_size,

@@ -30,7 +30,7 @@ def test_headline_in_order() -> None:
         "engine for tensorrt_rtx",
     ]
     assert [f.value for f in facts] == ["0.25 points", "2.26x", "28.6 %", "8 of 10 nodes int8"]
-    assert "SM80, SM86, SM89 and SM120" in facts[-1].note
+    assert "not run (no device); for SM80, SM86, SM89 and SM120" in facts[-1].note
 
 
 def test_a_gain_is_no_drop() -> None:

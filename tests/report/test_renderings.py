@@ -9,6 +9,7 @@ import pytest
 from optcc.report.render_html import render_html
 from optcc.report.render_markdown import render_markdown
 from optcc.report.render_terminal import render_terminal
+from optcc.report.schema import Latency
 from tests.report.sample import (
     accuracy_row,
     bare_report,
@@ -167,7 +168,46 @@ def test_a_backend_without_a_file_states_no_size() -> None:
         assert " 0 B" not in render(report)
 
 
-def test_idle_passes_take_one_line() -> None:
-    page = render_html(good_report())
-    assert "Found nothing to do: fold.constants." in page
-    assert "<td>fold.constants</td>" not in page
+@pytest.mark.parametrize(
+    ("render", "cell"), [(render_html, "<td>{}</td>"), (render_markdown, "| {} |")]
+)
+def test_passes_that_changed_nothing_take_one_line(render, cell: str) -> None:
+    page = render(good_report())
+    assert "Changed nothing: fold.constants." in page
+    assert cell.format("fold.constants") not in page
+    assert cell.format("fuse.conv-batchnorm") in page
+
+
+def banner(page: str) -> str:
+    return page[page.index('class="banner') : page.index('class="facts')]
+
+
+def test_an_engine_that_was_not_run_is_in_the_banner() -> None:
+    assert "model.tensorrt_rtx.engine was built but not run here (no device)" in banner(
+        render_html(good_report())
+    )
+    timed = Latency(artifacts=good_report().latency.artifacts[:1])
+    assert "not run" not in banner(render_html(good_report(latency=timed)))
+
+
+def test_warnings_stand_before_the_figures() -> None:
+    assert "was built for batch 1 to 16" in banner(render_html(good_report()))
+
+
+def test_latency_names_its_processor() -> None:
+    facts = {"cpu": "Some CPU", "cpu_flags": "avx2"}
+    assert "Timed on Some CPU (avx2)." in render_html(good_report(environment=facts))
+    assert "Timed on" not in render_html(good_report(environment={}))
+
+
+@pytest.mark.parametrize(("before", "doubt"), [(9, True), (10, False), (None, False)])
+def test_more_launches_than_before_are_a_doubt(before: int | None, doubt: bool) -> None:
+    row = msgspec.structs.replace(engine_rows()[1], launches_before=before)
+    page = render_html(good_report(engines=[row]))
+    assert ("only timing on the GPU tells" in page) is doubt
+
+
+@pytest.mark.parametrize(("ratio", "said"), [(2.7, True), (0.9, False)])
+def test_an_engine_above_the_original_size_is_explained(ratio: float, said: bool) -> None:
+    row = msgspec.structs.replace(good_report().size[2], ratio=ratio)
+    assert ("they outweigh" in render_html(good_report(size=[row]))) is said
