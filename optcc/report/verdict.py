@@ -26,6 +26,7 @@ __all__ = ["INCONCLUSIVE_LIMIT", "Evidence", "decide", "exit_code_of", "is_switc
 INCONCLUSIVE_LIMIT = 0.05
 """Share of the checks that may prove nothing before the verdict says so."""
 
+_HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 _ORDER: tuple[Verdict, ...] = ("fail", "unverified", "inconclusive", "pass (agreement only)")
 
 
@@ -85,7 +86,15 @@ def _failures(evidence: Evidence) -> Iterator[str]:
         if row.check.verdict == "fail":
             yield f"pass {row.name} broke its promise ({row.exactness})"
     if evidence.precision == "int8" and not any(n.wanted == "int8" for n in evidence.nodes):
-        yield "not one node was quantized"
+        yield "not one node was quantized" + _first_refusal(evidence.nodes)
+
+
+def _first_refusal(nodes: Sequence[NodePrecision]) -> str:
+    """Name a heavy node that stays wide and why, as a start for whoever must act."""
+    refused = [n for n in nodes if n.reason]
+    heavy = [n for n in refused if n.op_type in _HEAVY]
+    node = next(iter(heavy or refused), None)
+    return f": {node.node!r} ({node.op_type}): {node.reason}" if node is not None else ""
 
 
 def _doubts(evidence: Evidence) -> Iterator[str]:

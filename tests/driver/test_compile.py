@@ -121,7 +121,7 @@ def test_int8_with_nothing_to_quantize_fails(saved, notes: Notes) -> None:
     request = saved(TINY, precision=Precision.INT8, calib=npz(Path("rows.npz"), x=rows))
     outcome = compiled(request, notes)
     assert outcome.exit_code is ExitCode.VERIFICATION
-    assert "not one node was quantized" in outcome.report.reasons
+    assert outcome.report.reasons[0].startswith("not one node was quantized")
 
 
 def test_fp32_keeps_the_function(saved, notes: Notes) -> None:
