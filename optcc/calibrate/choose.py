@@ -50,17 +50,14 @@ def choose_ranges(
         model: The placed float model.
         plan: What is quantized together and what shares a scale.
         observations: Of all values in `plan.observed()`.
-        samples: Data that AUTO tries the proposals on; a few samples spread over it are read.
+        samples: Data that the proposals are tried on; a few samples spread over it are read.
         method: One observer for all, or AUTO.
         budget_bytes: Activations to hold at a time.
     """
     slots = slots_of(plan)
     observers = {t: _observers(t, observations, method) for t in slots}
     proposals = {s: _proposed(observers, observations, s) for s in Scheme}
-    auto = method is Calibrator.AUTO
-    trials = (
-        try_proposals(model, plan, proposals, observations, samples, budget_bytes) if auto else []
-    )
+    trials = try_proposals(model, plan, proposals, observations, samples, budget_bytes)
     outputs = {v.name or "" for v in model.graph.outputs}
     chosen = {s: _chosen(slots, proposals[s], _summed(trials, s), outputs) for s in Scheme}
     return RangeTable(

@@ -110,12 +110,15 @@ class QuantPlan:
         shared_scale: Groups of value names that must carry one scale (Concat inputs and output).
         cpu_units: Units that only ONNX Runtime has int8 kernels for (average pooling, Add); they
             stay float in TensorRT's spelling and in `decisions`.
+        bias_shifts: By spelling ("signed", "unsigned") and weighted node, what is to be added to
+            its bias per output channel, so that its mean error vanishes.
     """
 
     units: list[QuantUnit] = field(default_factory=list)
     decisions: list[NodeDecision] = field(default_factory=list)
     shared_scale: list[tuple[str, ...]] = field(default_factory=list)
     cpu_units: list[QuantUnit] = field(default_factory=list)
+    bias_shifts: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def observed(self) -> tuple[str, ...]:
         """Return the names of all values whose range calibration must give, sorted."""

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optcc.passkit.qtypes import ActivationRange
-from passes.quantize.grid import join, signed_grid, unsigned_grid
-from passes.quantize.trial import rounded
+from passes.quantize.grid import Grid, join, signed_grid, unsigned_grid
 
 _LOW = st.floats(-1e6, 0, width=32)
 _HIGH = st.floats(0, 1e6, width=32)
@@ -14,6 +13,12 @@ _HIGH = st.floats(0, 1e6, width=32)
 
 def _range(low: float, high: float) -> ActivationRange:
     return ActivationRange(low=low, high=high, method="minmax")
+
+
+def rounded(array: np.ndarray, grid: Grid) -> np.ndarray:
+    least, most = grid.integer_bounds
+    integers = np.clip(np.rint(array / grid.scale) + grid.zero_point, least, most)
+    return np.asarray((integers - grid.zero_point) * grid.scale)
 
 
 @settings(deadline=None, max_examples=60)

@@ -27,7 +27,14 @@ def test_a_residual_block_is_placed() -> None:
     assert second.activations == ("first_relu_out", "stem_relu_out")
     assert (second.output, second.inner) == ("add_relu_out", ("second_out",))
     assert (second.weight, second.granularity) == ("second_w", PerAxis(0))
-    assert all(d.wanted == "int8" and not d.reason for d in plan.decisions)
+    decided = {d.node: (d.wanted, d.reason) for d in plan.decisions}
+    assert [n for n, d in decided.items() if d == ("int8", "")] == [
+        "stem",
+        "first",
+        "second",
+        "head",
+    ]
+    assert decided["add"] == decided["add_relu"] == ("fp32", "part of the int8 unit of 'second'")
     assert result.rejects == []
 
 
