@@ -78,7 +78,8 @@ def _build(work: Work, backend: Backend, job: BuildJob) -> BuildOutcome:
             where=where,
         )
     if outcome.status is BuildStatus.FAILED:
-        work.warn(f"backend {backend.name} failed: {outcome.reason}")
+        at = f" at node {outcome.node!r}" if outcome.node else ""
+        work.warn(f"backend {backend.name} failed{at}: {outcome.reason}")
     return outcome
 
 

@@ -36,7 +36,9 @@ def test_a_failed_gate_fails() -> None:
 
 def test_nothing_quantized_fails_int8_only() -> None:
     nothing = replace(evidence(good_report()), nodes=good_report().precision[1:])
-    assert decide(nothing) == ("fail", ["not one node was quantized"])
+    left = nothing.nodes[0]
+    reason = f"not one node was quantized: {left.node!r} ({left.op_type}): {left.reason}"
+    assert decide(nothing) == ("fail", [reason])
     assert decide(replace(nothing, precision="fp32"))[0] == "pass"
 
 
