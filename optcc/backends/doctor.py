@@ -13,6 +13,7 @@ from optcc.backends.device import find_cuda_device
 from optcc.backends.registry import backend_names, load_backend
 from optcc.backends.trt_backend import TrtBackend
 from optcc.errors import ConfigError
+from optcc.targets.catalog import load_targets
 
 __all__ = ["DoctorRow", "diagnose"]
 
@@ -93,4 +94,10 @@ def _device_row() -> DoctorRow:
             ok=None,
             detail="none: engines are built but not run, latency is measured on the CPU",
         )
-    return DoctorRow(name="cuda device", ok=True, detail=f"{device.name} ({device.target})")
+    target = load_targets().get(device.target)
+    runs = ", ".join(target.backends) if target is not None else "no backend"
+    return DoctorRow(
+        name="cuda device",
+        ok=True,
+        detail=f"{device.name} ({device.target}): engines of {runs} run on it and are timed there",
+    )

@@ -49,6 +49,19 @@ def test_a_broken_backend_is_a_row_not_a_traceback(monkeypatch: pytest.MonkeyPat
     assert (row.ok, row.hint) == (False, "reinstall it")
 
 
-def test_a_device_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "find_cuda_device", lambda: CudaDevice("Some GPU", "sm89"))
-    assert rows()["cuda device"].detail == "Some GPU (sm89)"
+@pytest.mark.parametrize(
+    ("target", "runs"),
+    [("sm89", "tensorrt_rtx, tensorrt"), ("sm90", "tensorrt"), ("sm61", "no backend")],
+)
+def test_a_device_is_named_with_the_engines_it_runs(
+    target: str, runs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "find_cuda_device", lambda: CudaDevice("Some GPU", target))
+    detail = doctor._device_row().detail
+    assert detail == f"Some GPU ({target}): engines of {runs} run on it and are timed there"
+
+
+def test_no_device_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_cuda_device", lambda: None)
+    row = doctor._device_row()
+    assert (row.ok, row.detail.partition(":")[0]) == (None, "none")
