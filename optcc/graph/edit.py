@@ -201,18 +201,25 @@ def _name_new(
         return
     base = old_outputs[0].name or "value"
     serves = {new: old for old, new in zip(old_outputs, new_outputs, strict=True)}
-    taken = taken_names(graph)
+    if any(v.name is None for n in new_nodes for v in n.outputs):
+        _name_values(new_nodes, serves, base, taken_names(graph))
+    if any(not n.name for n in new_nodes):
+        names = {n.name for n in all_nodes(graph) if n.name}
+        for node in new_nodes:
+            if not node.name:
+                node.name = _unused(_node_stem(node, serves, base), names)
+            names.add(node.name)
+
+
+def _name_values(
+    new_nodes: Sequence[ir.Node], serves: dict[ir.Value, ir.Value], base: str, taken: set[str]
+) -> None:
     for node in new_nodes:
         for index, value in enumerate(node.outputs):
             if value.name is None:
                 stem = serves[value].name if value in serves else base
                 value.name = _unused(f"{stem}.{node.op_type.lower()}{index or ''}", taken)
             taken.add(value.name)
-    names = {n.name for n in all_nodes(graph) if n.name}
-    for node in new_nodes:
-        if not node.name:
-            node.name = _unused(_node_stem(node, serves, base), names)
-        names.add(node.name)
 
 
 def _node_stem(node: ir.Node, serves: dict[ir.Value, ir.Value], base: str) -> str:

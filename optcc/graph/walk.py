@@ -18,16 +18,17 @@ __all__ = [
 ]
 
 
-_GRAPH_KINDS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+_GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
 
 def subgraphs_of(node: ir.Node) -> list[ir.Graph]:
     """Return the graphs that `node` holds as attributes (branches of If, body of Loop, Scan)."""
     graphs: list[ir.Graph] = []
     for attribute in node.attributes.data.values():
-        if attribute.type not in _GRAPH_KINDS or attribute.is_ref():
+        kind = attribute.type
+        if (kind is not _GRAPH and kind is not _GRAPHS) or attribute.is_ref():
             continue
-        if attribute.type == ir.AttributeType.GRAPH:
+        if kind is _GRAPH:
             graphs.append(attribute.as_graph())
         else:
             graphs.extend(attribute.as_graphs())
@@ -40,8 +41,15 @@ def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
     while stack:
         current = stack.pop()
         yield current
-        inner = [g for node in current for g in subgraphs_of(node)]
-        stack.extend(reversed(inner))
+        stack.extend(reversed(_inner_graphs(current)))
+
+
+def _inner_graphs(graph: ir.Graph) -> list[ir.Graph]:
+    inner: list[ir.Graph] = []
+    for node in graph:
+        if node.attributes.data:  # most nodes have none, and this is asked very often
+            inner += subgraphs_of(node)
+    return inner
 
 
 def graphs_of(model: ir.Model) -> list[ir.Graph]:
@@ -90,8 +98,13 @@ def order_in(graph: ir.Graph) -> dict[ir.Node, int]:
 def taken_names(graph: ir.Graph) -> set[str]:
     """Return the names of all values of `graph` and of the graphs nested in it."""
     names: set[str | None] = set()
-    for current in all_graphs(graph):
-        names.update(v.name for v in current.inputs)
+    pending = [graph]
+    for current in pending:
+        names.update([v.name for v in current.inputs])
         names.update(current.initializers.data)
-        names.update(v.name for node in current for v in node.outputs)
+        for node in current:
+            for value in node.outputs:
+                names.add(value.name)
+            if node.attributes.data:
+                pending += subgraphs_of(node)
     return {name for name in names if name}

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from optcc.config.request import VerifyMode
 from optcc.errors import BackendError, VerificationError
+from optcc.graph.walk import all_values, graphs_of
 from optcc.passkit.contract import Feed, Rejection
 from optcc.pipeline import snapshot
 from optcc.pipeline.context import RunnerContext
@@ -45,6 +46,19 @@ def _say_nothing(text: str) -> None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What decides how a graph runs and what its values are called.
+
+    Attributes:
+        digest: Of the graph.
+        names: Of all values, in graph order.
+    """
+
+    digest: bytes
+    names: tuple[str, ...]
+
+
 @dataclass(slots=True, kw_only=True)
 class Runner:
     """Runs stages.
@@ -64,6 +78,7 @@ class Runner:
     save_reproducer: SaveReproducer = _keep_nothing
     warn: Callable[[str], None] = _say_nothing
     _prints: Fingerprints = field(default_factory=Fingerprints)
+    _latest: tuple[_State, Observations] | None = None
 
     def run_stage(self, model: ir.Model, stage: Stage, ctx: RunnerContext) -> list[PassOutcome]:
         """Change `model` in place by the passes of `stage`.
@@ -77,11 +92,14 @@ class Runner:
                 what it was before the stage.
         """
         before, state = snapshot.take(model), ctx.save()
-        seen = self._observe(model, ctx)
+        now = self._state_of(model)
+        seen = self._observe(model, ctx, now)
         left_out: dict[str, dict[str, str]] = {}
         while True:
             replay = Replay(self.registry, stage, before, ctx, state, left_out)
-            attempt = StageRun(model, replay, seen, self._checker(model, seen, ctx), self._prints)
+            checker = self._checker(model, seen, ctx)
+            attempt = StageRun(model, replay, seen, checker, self._prints)
+            attempt.digest = now.digest if checker is not None else b""
             try:
                 stable = attempt.run()
             except BrokenPromiseError as broken:
@@ -99,15 +117,25 @@ class Runner:
             return None
         return RegionChecker(model, seen, ctx.seed)
 
-    def _observe(self, model: ir.Model, ctx: RunnerContext) -> Observations:
+    def _observe(self, model: ir.Model, ctx: RunnerContext, now: _State) -> Observations:
+        """Run the model on its probes, unless an equal one was run last."""
+        if self._latest is not None and self._latest[0] == now and not model.functions:
+            return self._latest[1]
         try:
             if ctx.probes is None:
                 probes = make_probes(model, ctx.signature, ctx.profile, ctx.samples(), ctx.seed)
                 ctx.probes = tuple(probes)
-            return observe(model, ctx.probes)
+            seen = observe(model, ctx.probes)
         except BackendError as error:
             ctx.emit("unobserved", reason=error.what)
             return Observations()
+        self._latest = (now, seen)
+        return seen
+
+    def _state_of(self, model: ir.Model) -> _State:
+        values = (v for g in graphs_of(model) for v in all_values(g))
+        names = tuple(v.name or "" for v in values)
+        return _State(self._prints.of_graph(model.graph), names)
 
     def _settle(
         self,

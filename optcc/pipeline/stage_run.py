@@ -66,8 +66,6 @@ class StageRun:
             BrokenPromiseError: A check failed.
         """
         self.lint_known = lint(self.model, self.ctx.signature)
-        if self.checker is not None:
-            self.digest = self.prints.of_graph(self.model.graph)
         stable = self._run_rounds()
         self._check_whole()
         return stable

@@ -30,7 +30,8 @@ def open_model(model: ir.Model, *, also: Sequence[str] = ()) -> Iterator[Session
     Raises:
         BackendError: The runtime refuses it.
     """
-    asked = with_outputs(model, also) if also else model
+    have = {v.name for v in model.graph.outputs}
+    asked = model if have.issuperset(also) else with_outputs(model, also)
     if weight_bytes(model) < _INLINE_BYTES:
         yield Session(to_bytes(asked))
         return
