@@ -9,13 +9,16 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optcc.backends.cuda_driver import CudaDriver
 from optcc.backends.trt_adapter import Native, TrtModule
 from optcc.backends.worker_channel import Channel
-from optcc.passkit.contract import Feed
+
+if TYPE_CHECKING:
+    from optcc.passkit.contract import Feed
 
 __all__ = ["EngineError", "EngineSession", "Inference"]
 

@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optcc.backends.cuda_driver import CudaDriver
 from optcc.backends.engine_session import EngineSession
-from optcc.passkit.contract import Feed
+
+if TYPE_CHECKING:
+    from optcc.passkit.contract import Feed
 
 __all__ = ["EngineTimes", "time_engine"]
 

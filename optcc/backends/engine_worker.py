@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from optcc.backends.engine_session import EngineError, EngineSession
 from optcc.backends.engine_timing import time_engine
 from optcc.backends.trt_adapter import TrtModule, load_module
 from optcc.backends.worker_channel import Channel, take_stdout, watch_parent
-from optcc.passkit.contract import Feed
+
+if TYPE_CHECKING:
+    from optcc.passkit.contract import Feed
 
 __all__ = ["main"]
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from optcc.config.request import Precision
+from optcc.driver.engine_figures import ENGINE_SUFFIX
 from optcc.driver.facts import (
     finding_rows,
     model_info,
@@ -16,7 +17,7 @@ from optcc.driver.facts import (
     size_rows,
 )
 from optcc.driver.provenance import reproduce_line
-from optcc.driver.work import Artifact, Work
+from optcc.driver.work import Work
 from optcc.measure.accuracy import AccuracyFigures
 from optcc.measure.environment import environment
 from optcc.passkit.qtypes import NodeDecision
@@ -46,6 +47,7 @@ _LEVELS = {
     OptimizationLevel.EXTENDED: "extended",
     OptimizationLevel.ALL: "all",
 }
+_ENGINE_LEVEL = "the engine's own"
 
 
 def assemble(work: Work, manifest_sha256: str, failure: str = "") -> Report:
@@ -124,15 +126,25 @@ def _accuracy(work: Work) -> Accuracy | None:
     source = evaluation.source if evaluation is not None else "seeded inputs"
     if evaluation is not None and evaluation is held:
         source = f"{source}, samples held back from calibration"
-    rows = [_accuracy_row(a, work.accuracy[a.file]) for a in work.artifacts]
+    rows = [
+        _accuracy_row(a.file, "onnxruntime", _LEVELS[a.level], a.simulated, work.accuracy[a.file])
+        for a in work.artifacts
+    ]
+    rows += [
+        _accuracy_row(e.file, e.backend, _ENGINE_LEVEL, False, work.accuracy[e.file])
+        for e in work.engines
+        if e.file.endswith(ENGINE_SUFFIX) and e.file in work.accuracy
+    ]
     return Accuracy(source=source, artifacts=rows)
 
 
-def _accuracy_row(artifact: Artifact, figures: AccuracyFigures) -> AccuracyRow:
+def _accuracy_row(
+    file: str, runtime: str, level: str, simulated: bool, figures: AccuracyFigures
+) -> AccuracyRow:
     return AccuracyRow(
-        file=artifact.file,
-        runtime="onnxruntime",
-        optimization_level=_LEVELS[artifact.level],
+        file=file,
+        runtime=runtime,
+        optimization_level=level,
         metric=figures.metric,
         value=figures.value,
         original=figures.original,
@@ -145,7 +157,7 @@ def _accuracy_row(artifact: Artifact, figures: AccuracyFigures) -> AccuracyRow:
             for o in figures.outputs
         ],
         samples=figures.samples,
-        simulated=artifact.simulated,
+        simulated=simulated,
         note=figures.note,
     )
 

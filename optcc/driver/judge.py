@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 
-from optcc.backends.device import find_cuda_device
 from optcc.calibrate.dataset import Dataset, from_feeds
 from optcc.config.request import CpuClass, Precision
+from optcc.driver.engine_figures import measure_engines
 from optcc.driver.work import CPU_MODEL, MODEL, Artifact, Work
 from optcc.errors import BackendError
 from optcc.graph.signature import Dim
@@ -27,7 +27,6 @@ __all__ = ["find_metric", "measure"]
 _THREADS = 1
 _LATENCY_FEEDS = 4
 _RUNTIME = "onnxruntime"
-_NO_DEVICE = "no CUDA device"
 
 
 def find_metric(work: Work) -> None:
@@ -46,13 +45,13 @@ def measure(work: Work) -> None:
     work.progress.stage("accuracy")
     with work.timers.stage("accuracy"):
         _accuracy(work, samples)
-    work.gates = judge(work.request.max_drop, list(work.accuracy.items()))
     work.progress.stage("latency")
     with work.timers.stage("latency"):
         feeds = list(islice(_single(work, samples), _LATENCY_FEEDS))
         work.latency = [_latency(work, a, feeds) for a in work.artifacts]
+        work.latency += measure_engines(work, samples, feeds)
+    work.gates = judge(work.request.max_drop, list(work.accuracy.items()))
     _say_what_this_cpu_lacks(work)
-    work.latency += list(_engine_rows(work))
 
 
 def _made_up_samples(work: Work) -> Dataset | None:
@@ -159,15 +158,3 @@ def _latency_row(file: str, figures: LatencyFigures, batch: int) -> LatencyRow:
         optimized=sides[1],
         speedup=Speedup(median=figures.speedup.median, ci95=figures.speedup.ci95),
     )
-
-
-def _engine_rows(work: Work) -> Iterator[LatencyRow]:
-    device = find_cuda_device()
-    for engine in work.engines:
-        if not engine.file.endswith(".engine"):
-            continue
-        if device is None:
-            reason = _NO_DEVICE
-        else:
-            reason = f"{device.name} ({device.target}) is not among the engine's targets"
-        yield LatencyRow(file=engine.file, runtime=engine.backend, not_measured=reason)

@@ -167,10 +167,16 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LatencyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Original against one artifact, interleaved in one process; or the reason why not."""
+    """Original against one artifact, interleaved in one process; or the reason why not.
+
+    An engine that ran on a GPU has `device` and its own latency: wall time of a run with inputs and
+    outputs on the device. The original's time on a CPU is no partner for it, so both that and the
+    speed-up are None.
+    """
 
     file: str
     runtime: str
+    device: str = ""
     threads: int | None = None
     batch: int | None = None
     warmup_runs: int | None = None

@@ -67,6 +67,8 @@ def seconds(value: float) -> str:
 
 def speedup(row: LatencyRow) -> str:
     """Return the speed-up with its interval, or why there is none."""
+    if row.speedup is None and row.optimized is not None:
+        return f"on {row.device}, not compared with a CPU"
     if row.speedup is None:
         return f"not measured ({row.not_measured})" if row.not_measured else "not measured"
     low, high = row.speedup.ci95

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +110,12 @@ def test_a_real_engine_without_a_device(tmp_path: Path) -> None:
     feed = {"x": np.zeros((1, 3, 8, 8), np.float32)}
     with pytest.raises(BackendError, match=r"tensorrt_rtx: (the CUDA driver|cuInit|cuDeviceGet)"):
         run_engine(outcome.file, outcome.sha256, "tensorrt_rtx", [feed], 0.01)
+
+
+def test_the_child_loads_no_graph_library() -> None:
+    program = "import sys, optcc.backends.engine_worker; print('onnx_ir' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert said.stdout.strip() == b"False"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from optcc.report.schema import Achieved
+from optcc.report.schema import Achieved, LatencyRow, Percentiles
 from optcc.report.wording import (
     achieved_text,
     byte_size,
@@ -52,6 +52,12 @@ def test_speedup_states_its_interval_or_its_reason() -> None:
     measured, missing = good_report().latency.artifacts
     assert speedup(measured) == "2.26x [2.21, 2.31]"
     assert speedup(missing) == "not measured (no device)"
+
+
+def test_an_engine_on_a_gpu_is_not_compared_with_a_cpu() -> None:
+    times = Percentiles(p50_ms=0.25, p90_ms=0.5, p99_ms=0.75)
+    row = LatencyRow(file="e", runtime="tensorrt", device="Some GPU (sm89)", optimized=times)
+    assert speedup(row) == "on Some GPU (sm89), not compared with a CPU"
 
 
 def test_achieved_text_leaves_zeros_out() -> None:
