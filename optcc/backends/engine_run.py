@@ -21,7 +21,7 @@ from optcc.passkit.contract import Feed
 
 __all__ = ["NO_DEVICE", "EngineRun", "can_run", "run_engine"]
 
-NO_DEVICE = "no CUDA device"
+NO_DEVICE = "no device"
 """Why nothing runs on a machine without a GPU."""
 
 _WORKER = "optcc.backends.engine_worker"
