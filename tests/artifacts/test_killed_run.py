@@ -32,7 +32,12 @@ def start(out: Path, content: str, mode: str, **options) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=60)
+    try:
+        _, errors = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()  # or its warnings fail other tests
+        process.communicate()
+        raise
     return process.returncode, errors
 
 
