@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optcc.report.schema import AccuracyRow, EngineRow, Finding, PassRow, Report
-from optcc.report.wording import achieved_counts, byte_size, count, metric_value, percent, ratio
+from optcc.report.wording import (
+    PRECISIONS,
+    achieved_counts,
+    byte_size,
+    count,
+    metric_value,
+    percent,
+    ratio,
+)
 
 __all__ = ["Fact", "headline", "is_idle", "is_random", "not_run", "red_findings", "worst_row"]
 
@@ -14,6 +22,9 @@ _RANDOM = Finding(
     message="Calibrated on random data. The ranges say nothing about real inputs; do not deploy.",
     severity="red",
 )
+
+_HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN", "Attention")
+"""Where the time goes; what joins them in a kernel is not worth a headline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,7 @@ def headline(report: Report) -> list[Fact]:
     facts = [_accuracy(report), _speed(report), _size(report)]
     unrun = not_run(report)
     engines = (row for row in report.engines if row.file.endswith(".engine"))
-    facts.extend(_engine(row, unrun.get(row.file)) for row in engines)
+    facts.extend(_engine(report, row, unrun.get(row.file)) for row in engines)
     return [fact for fact in facts if fact is not None]
 
 
@@ -107,11 +118,13 @@ def _size(report: Report) -> Fact | None:
     return Fact("size", ratio(row.ratio), note)
 
 
-def _engine(row: EngineRow, unrun: str | None) -> Fact:
-    counts = achieved_counts(row.achieved)
+def _engine(report: Report, row: EngineRow, unrun: str | None) -> Fact:
+    heavy = [n.got.get(row.backend, "") for n in report.precision if n.op_type in _HEAVY]
+    counts = [(name, heavy.count(name)) for name in PRECISIONS if name in heavy]
+    what = "heavy layers" if counts else "nodes"
+    counts = counts or achieved_counts(row.achieved)
     total = sum(number for _, number in counts)
-    name, most = max(counts, key=lambda item: item[1], default=("", 0))
-    value = f"{most} of {total} nodes {name}" if counts else "plan not read"
+    value = f"{counts[0][1]} of {total} {what} {counts[0][0]}" if counts else "plan not read"
     run = f"not run ({unrun}); for " if unrun else ""
     where = row.runs_on or ", ".join(row.targets)
     note = f"{row.file}, {byte_size(row.bytes)}; {run}{where}"

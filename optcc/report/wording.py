@@ -5,6 +5,7 @@ from __future__ import annotations
 from optcc.report.schema import Achieved, LatencyRow
 
 __all__ = [
+    "PRECISIONS",
     "achieved_counts",
     "achieved_text",
     "byte_size",
@@ -16,6 +17,9 @@ __all__ = [
     "signed_points",
     "speedup",
 ]
+
+PRECISIONS = ("int4", "int8", "fp8", "fp16", "bf16", "fp32", "unknown")
+"""What a node can be found to run in, the narrowest first."""
 
 _SHARES = ("top1", "top5", "f1")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -83,5 +87,4 @@ def achieved_text(achieved: Achieved) -> str:
 
 def achieved_counts(achieved: Achieved) -> list[tuple[str, int]]:
     """Return the precisions that occur, narrowest first."""
-    order = ("int4", "int8", "fp8", "fp16", "bf16", "fp32", "unknown")
-    return [(name, getattr(achieved, name)) for name in order if getattr(achieved, name)]
+    return [(name, getattr(achieved, name)) for name in PRECISIONS if getattr(achieved, name)]

@@ -29,8 +29,22 @@ def test_headline_in_order() -> None:
         "size",
         "engine for tensorrt_rtx",
     ]
-    assert [f.value for f in facts] == ["0.25 points", "2.26x", "28.6 %", "8 of 10 nodes int8"]
+    assert [f.value for f in facts] == [
+        "0.25 points",
+        "2.26x",
+        "28.6 %",
+        "1 of 1 heavy layers int8",
+    ]
     assert "not run (no device); for SM80, SM86, SM89 and SM120" in facts[-1].note
+
+
+def test_an_engine_is_counted_by_its_heavy_layers() -> None:
+    conv = good_report().precision[0]
+    slow = msgspec.structs.replace(conv, node="b", got={"tensorrt_rtx": "fp32"})
+    relu = msgspec.structs.replace(slow, node="c", op_type="Relu")
+    value = headline(good_report(precision=[slow, conv, slow, relu]))[-1].value
+    assert value == "1 of 3 heavy layers int8"
+    assert headline(good_report(precision=[relu]))[-1].value == "8 of 10 nodes int8"
 
 
 def test_a_gain_is_no_drop() -> None:
