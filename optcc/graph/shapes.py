@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from optcc.graph.io import infer_values
-from optcc.graph.walk import all_graphs, all_nodes
+from optcc.graph.walk import all_graphs, all_nodes, subgraphs_of
 
 __all__ = ["infer_shapes", "known_rank", "static_dims", "without_inferable_types"]
 
@@ -15,7 +15,8 @@ def infer_shapes(model: ir.Model, *, strict: bool = False) -> None:
 
     What the values carried before is dropped first, because it may lie. Where inference cannot
     tell the type (operators of other domains), the earlier type stays and the shape is unknown.
-    Inputs and outputs of the main graph keep what they declare.
+    Inputs and outputs of the main graph keep what they declare, and so do the round and the
+    condition that a Loop hands to its body: runtimes want their shape, and inference tells none.
 
     Args:
         model: The nodes must be in order.
@@ -25,9 +26,10 @@ def infer_shapes(model: ir.Model, *, strict: bool = False) -> None:
         UnsupportedModelError: In strict mode, nodes contradict each other; nothing has changed.
     """
     inferred = infer_values(model, strict=strict)
+    counters = _loop_counters(model.graph)
     for index, graph in enumerate(all_graphs(model.graph)):
         known = inferred[index]
-        for value in _inner_values(graph, main=index == 0):
+        for value in (v for v in _inner_values(graph, main=index == 0) if v not in counters):
             found = known.get(value.name or "")
             value.shape = None if found is None or found.shape is None else found.shape.copy()
             if found is not None and found.type is not None:
@@ -39,6 +41,11 @@ def _inner_values(graph: ir.Graph, *, main: bool) -> list[ir.Value]:
     if main:
         return [v for v in outputs if not v.is_graph_output()]
     return [*graph.inputs, *outputs]
+
+
+def _loop_counters(graph: ir.Graph) -> set[ir.Value]:
+    loops = (n for n in all_nodes(graph) if n.op_type == "Loop" and n.domain == "")
+    return {v for n in loops for body in subgraphs_of(n) for v in body.inputs[:2]}
 
 
 def static_dims(value: ir.Value | None) -> tuple[int, ...] | None:

@@ -5,7 +5,7 @@ The cost follows the region, not the model, and the live graph sees no additiona
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from optcc.graph.walk import all_nodes, outer_values, subgraphs_of
 from optcc.verify.copier import Copier, is_weight
 from optcc.verify.numeric import epsilon, is_float
 
-__all__ = ["Cut", "RegionTooLargeError", "cut_region", "draws_random"]
+__all__ = ["Cut", "RegionTooLargeError", "cut_region", "draws_random", "narrowest"]
 
 MOST_NODES = 1000
 _FED_ABOVE_BYTES = 1 << 18
@@ -127,7 +127,7 @@ def cut_region(
         names,
         constants,
         frozenset(v for v in outputs if v in varying),
-        _narrowest([*leaves, *made]),
+        narrowest([*leaves, *made]),
         any(n.op_type in _STEPPED for n in nodes),
         any(draws_random(n) for n in nodes),
         _reach(nodes),
@@ -250,7 +250,8 @@ def _varying(nodes: Sequence[ir.Node], free: set[ir.Value]) -> set[ir.Value]:
     return varying
 
 
-def _narrowest(values: Sequence[ir.Value]) -> np.dtype | None:
+def narrowest(values: Iterable[ir.Value]) -> np.dtype | None:
+    """Return the float type with the coarsest rounding among `values`, or None."""
     dtypes = {v.dtype for v in values if v.dtype is not None and v.dtype.is_floating_point()}
     known = [t for t in (_numpy(d) for d in sorted(dtypes, key=int)) if t is not None]
     return max(known, key=epsilon) if known else None

@@ -26,6 +26,7 @@ __all__ = [
     "is_float",
     "max_abs",
     "ordinary",
+    "provable",
     "sqnr_db",
     "uninformative",
     "worst",
@@ -71,6 +72,16 @@ def is_float(dtype: np.dtype) -> bool:
 def epsilon(dtype: np.dtype) -> float:
     """Return the spacing of `dtype` at 1."""
     return _EPSILON[dtype.name]
+
+
+def provable(exactness: Exactness, narrow: np.dtype | None) -> Exactness:
+    """Return the promise that a run of a graph with `narrow` inside can prove.
+
+    The runtime computes half types in float32 and rounds only where a node has a kernel of its
+    own for them, so the removal of an Identity changes bits that the promise does not speak of.
+    """
+    wide = narrow is None or epsilon(narrow) <= _EPSILON["float32"]
+    return exactness if wide or exactness is not Exactness.BITWISE else Exactness.ROUNDING
 
 
 def compare(

@@ -22,7 +22,7 @@ from optcc.verify.draw import draw_like, draw_spread
 from optcc.verify.execute import CutFeed, CutRunner
 from optcc.verify.fingerprint import Fingerprints
 from optcc.verify.noise import Noise, rounding_noise
-from optcc.verify.numeric import Outcome, Verdict, compare, uninformative, worst
+from optcc.verify.numeric import Outcome, Verdict, compare, provable, uninformative, worst
 from optcc.verify.observe import Observations
 
 __all__ = ["Reference", "RegionCheck", "RegionChecker", "RegionFailure"]
@@ -216,6 +216,7 @@ class RegionChecker:
     ) -> Verdict:
         assert reference.runner is not None
         cut = reference.runner.cut
+        exactness = provable(exactness, cut.narrowest)
         verdicts: list[Verdict] = []
         for k, output in enumerate(cut.outputs):
             wanted = [r[k] for r in reference.runs]

@@ -8,11 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from optcc.errors import BackendError
-from optcc.graph.walk import all_nodes
+from optcc.graph.walk import all_graphs, all_nodes, all_values
 from optcc.passkit.contract import Exactness, Feed
-from optcc.verify.cut import draws_random
+from optcc.verify.cut import draws_random, narrowest
 from optcc.verify.noise import change, disturb, disturbed_model, rounding_unit
-from optcc.verify.numeric import Outcome, Verdict, compare, uninformative, worst
+from optcc.verify.numeric import Outcome, Verdict, compare, provable, uninformative, worst
 from optcc.verify.observe import Observations
 from optcc.verify.reference import open_model
 
@@ -36,16 +36,21 @@ def check_whole(
     if any(draws_random(n) for n in all_nodes(before.graph)):
         return Verdict(Outcome.INCONCLUSIVE, reason="the model draws random numbers")
     names = tuple(seen.outputs[0])
+    narrow = narrowest(v for g in all_graphs(before.graph) for v in all_values(g))
+    exactness = provable(exactness, narrow)
     try:
         results = _run(after, seen.probes, names)
     except BackendError as error:
         text = f"the model cannot be run after the change: {error.what}"
         return Verdict(Outcome.BROKEN, reason=text)
-    verdicts = {n: _judge(n, seen, results, exactness) for n in names}
+    verdicts = {n: _judge(n, seen, results, exactness, narrow) for n in names}
     broken = [n for n in names if verdicts[n].outcome is Outcome.BROKEN]
     if broken and exactness is Exactness.ROUNDING:
-        noise = _noise(before, seen, names, seed)
-        verdicts |= {n: _judge(n, seen, results, exactness, noise[n]) for n in broken}
+        moved = _moved(before, seen, names, seed)
+        unit = rounding_unit(narrow) if narrow is not None else 0.0
+        verdicts |= {
+            n: _judge(n, seen, results, exactness, narrow, moved[n] * unit) for n in broken
+        }
     return worst(list(verdicts.values()))
 
 
@@ -59,11 +64,12 @@ def _judge(
     seen: Observations,
     results: Sequence[Feed],
     exactness: Exactness,
+    narrow: np.dtype | None,
     noise: float = 0.0,
 ) -> Verdict:
     wanted = [o[name] for o in seen.outputs]
     pairs = zip(wanted, (r[name] for r in results), strict=True)
-    verdict = worst([compare(w, g, exactness, noise=noise) for w, g in pairs])
+    verdict = worst([compare(w, g, exactness, narrow, noise=noise) for w, g in pairs])
     if verdict.outcome is Outcome.BROKEN:
         text = f"output {name!r}: {verdict.reason}"
         return Verdict(Outcome.BROKEN, verdict.max_error, verdict.allowed, text)
@@ -74,10 +80,10 @@ def _judge(
     return verdict
 
 
-def _noise(
+def _moved(
     model: ir.Model, seen: Observations, names: Sequence[str], seed: int
 ) -> dict[str, float]:
-    """Measure what rounding alone may do to each output of the whole model."""
+    """Measure how far a small disturbance moves each output of the whole model."""
     rng = np.random.default_rng([seed, 2])
     moved = dict.fromkeys(names, 0.0)
     for _ in range(2):
@@ -88,8 +94,4 @@ def _noise(
             continue
         for wanted, got in zip(seen.outputs, results, strict=True):
             moved = {n: max(m, change(wanted[n], got[n])) for n, m in moved.items()}
-    return {n: m * _unit(seen, n) for n, m in moved.items()}
-
-
-def _unit(seen: Observations, name: str) -> float:
-    return rounding_unit(seen.outputs[0][name].dtype)
+    return moved

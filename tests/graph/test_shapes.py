@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
 from optcc.errors import UnsupportedModelError
-from optcc.graph.io import infer_values
+from optcc.graph.io import infer_values, to_bytes
 from optcc.graph.shapes import infer_shapes, known_rank, static_dims
+from optcc.runtime.session import Session
 from tests.models.small import with_if
 
 FREE = """<ir_version: 10, opset_import: ["" : 21]>
@@ -72,3 +74,17 @@ def test_large_weights_stay_out_and_come_back():
     assert weight.const_value.numpy().shape == (4096, 2)
     assert static_dims(None) is None
     assert known_rank(None) is None
+
+
+def test_what_a_loop_hands_to_its_body_stays_a_scalar_and_its_state_is_not_trusted():
+    model = ir.from_onnx_text(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2] x) => (float[2] y) <int64 n = {3}> {
+          y = Loop(n, "", x) <body = b (int64 i, bool c, float[7] s) => (bool d, float[7] t) {
+            d = Identity(c) t = Neg(s) }> }"""
+    )
+    infer_shapes(model)
+    body = model.graph[0].attributes["body"].as_graph()
+    assert [static_dims(v) for v in body.inputs] == [(), (), None]
+    results = Session(to_bytes(model)).run({"x": np.float32([1, 2])})
+    assert results["y"].tolist() == [-1, -2]

@@ -16,6 +16,7 @@ from optcc.verify.numeric import (
     cosine,
     max_abs,
     ordinary,
+    provable,
     sqnr_db,
     uninformative,
     worst,
@@ -187,3 +188,18 @@ def test_measures_of_equal_and_opposite_arrays():
     assert cosine(np.zeros(2), np.ones(2)) == 0.0
     assert max_abs(x, x + np.float32(0.5)) == pytest.approx(0.5, rel=1e-5)
     assert max_abs(np.zeros(0), np.zeros(0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("narrow", "proves"),
+    [
+        (None, Exactness.BITWISE),
+        ("float64", Exactness.BITWISE),
+        ("float32", Exactness.BITWISE),
+        ("float16", Exactness.ROUNDING),
+    ],
+)
+def test_bits_of_half_types_are_the_runtimes_choice(narrow, proves):
+    dtype = None if narrow is None else np.dtype(narrow)
+    assert provable(Exactness.BITWISE, dtype) is proves
+    assert provable(Exactness.LOSSY, dtype) is Exactness.LOSSY

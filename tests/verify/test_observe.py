@@ -139,6 +139,22 @@ def test_the_whole_model_is_compared_with_what_it_gave():
     assert "output 'y'" in wrong.reason
 
 
+HALF = "g (float16[b, 4] x) => (float16[b, 4] y) { a = Tanh(x) %s }"
+
+
+def test_half_types_prove_no_more_than_rounding():
+    """The runtime keeps Tanh wide for the Add after it, but not across an Identity."""
+    before = text(HALF % "i = Identity(a) s = Add(i, i) y = Mul(s, x)")
+    after = text(HALF % "s = Add(a, a) y = Mul(s, x)")
+    seen = observe(before, [{"x": RNG.standard_normal((b, 4)).astype(np.float16)} for b in (16, 9)])
+    verdict = check_whole(before, seen, after, Exactness.BITWISE, 0)
+    assert verdict.outcome is Outcome.OK
+    assert verdict.max_error is not None
+    assert verdict.max_error > 0, "this model does not show what it is for"
+    wrong = text(HALF % "s = Add(a, x) y = Mul(s, x)")
+    assert check_whole(before, seen, wrong, Exactness.BITWISE, 0).outcome is Outcome.BROKEN
+
+
 def test_a_whole_model_with_random_nodes_is_inconclusive():
     model = text("g (float[b, 4] x) => (float[b, 4] y) { r = RandomNormalLike(x) y = Add(x, r) }")
     seen = observe(model, probes(4))
