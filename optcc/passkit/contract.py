@@ -122,6 +122,10 @@ class PassContext(Protocol):
         """Run `model` in the reference runtime and return the named values."""
         ...
 
+    def run_all(self, model: ir.Model, feeds: Sequence[Feed], values: Sequence[str]) -> list[Feed]:
+        """Run `model` on each of `feeds`, opened once, and return the named values."""
+        ...
+
     def evaluate(self, node: ir.Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
         """Run one node on constant inputs in the reference runtime (used by constant folding)."""
         ...

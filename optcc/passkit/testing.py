@@ -36,6 +36,10 @@ class BareContext:
         """Run in the reference runtime; `values` must be graph outputs."""
         return Session(to_bytes(model)).run(feeds, values)
 
+    def run_all(self, model: ir.Model, feeds: Sequence[Feed], values: Sequence[str]) -> list[Feed]:
+        """Run each of `feeds`; `values` must be graph outputs."""
+        return [self.run(model, feed, values) for feed in feeds]
+
     def evaluate(self, node: ir.Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
         """Run one node on constants."""
         from optcc.runtime.single import evaluate_node

@@ -76,6 +76,11 @@ class RunnerContext:
         with open_model(model, also=values) as session:
             return session.run(feeds, values)
 
+    def run_all(self, model: ir.Model, feeds: Sequence[Feed], values: Sequence[str]) -> list[Feed]:
+        """Run `model` on each of `feeds`, opened once."""
+        with open_model(model, also=values) as session:
+            return [session.run(feed, values) for feed in feeds]
+
     def evaluate(self, node: ir.Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
         """Run one node on constant inputs."""
         return evaluate_node(node, inputs)

@@ -13,15 +13,14 @@ from optcc.passkit.contract import Rewrite
 from optcc.passkit.qtypes import PerAxis, QuantPlan, QuantUnit
 from passes.lower.cpu_ranges import bounds_of
 from passes.lower.qdq import QdqWriter
-from passes.lower.saturation import least_safe_scale
+from passes.lower.weighing import bias_row, quantized_weight, shift_bias
 from passes.quantize.grid import Grid
-from passes.quantize.weights import QuantizedWeight, quantize_weight
+from passes.quantize.weights import QuantizedWeight
 
 __all__ = ["LayerWriter"]
 
 _EIGHT_BITS, _SEVEN_BITS = 127, 64
 _BIAS_MAX = float(2**30)
-_MOST_HEADROOM = float(2**29)
 
 
 class LayerWriter:
@@ -42,6 +41,7 @@ class LayerWriter:
         self._original = _values_by_name(graph)
         self._now: dict[ir.Value, ir.Value] = {}
         self._writer = QdqWriter(graph)
+        self._shifts = plan.bias_shifts.get("unsigned", {})
         self._qmax = _SEVEN_BITS if seven_bits else _EIGHT_BITS
 
     def rewrite_of(self, unit: QuantUnit) -> Rewrite:
@@ -55,6 +55,9 @@ class LayerWriter:
         """Insert the Q/DQ of `unit` and return the value that now stands for its output."""
         nodes = [self._nodes[n] for n in unit.nodes]
         self._read_narrow(nodes, unit)
+        shift = self._shifts.get(unit.nodes[0])
+        if shift is not None:
+            shift_bias(self._graph, nodes, np.array(shift))
         kind = nodes[0].op_type
         if kind == "Pad" and self._pad_integers(nodes[0], unit):
             return [self._now[self._original[unit.output]]]
@@ -66,7 +69,7 @@ class LayerWriter:
             return [self._gemm(nodes, unit)]
         if kind == "MatMul":
             return [self._matmul(nodes, unit)]
-        self._weigh(nodes[0], unit, None)
+        self._weigh(nodes[0], unit)
         return [nodes[-1].outputs[0]]
 
     def _current(self, name: str) -> ir.Value:
@@ -134,7 +137,7 @@ class LayerWriter:
         return nodes[-1].outputs[0]
 
     def _matmul(self, nodes: list[ir.Node], unit: QuantUnit) -> ir.Value:
-        self._weigh(nodes[0], unit, None)
+        self._weigh(nodes[0], unit)
         if len(nodes) > 1 and nodes[1].op_type == "Add":
             self._keep_bias_apart(nodes[0], nodes[1])
         return nodes[-1].outputs[0]
@@ -153,35 +156,22 @@ class LayerWriter:
         row = np.asarray(array).reshape((1,) * (rank - 1) + (-1,))
         add.replace_input_with(index, add_constant(self._graph, f"{bias.name}.row", row))
 
-    def _weigh(
-        self, root: ir.Node, unit: QuantUnit, least_scale: np.ndarray | None
-    ) -> QuantizedWeight:
-        weight, array = root.inputs[1], constant_of(root.inputs[1])
+    def _weigh(self, root: ir.Node, unit: QuantUnit) -> QuantizedWeight:
+        weight = root.inputs[1]
         assert weight is not None
-        assert array is not None
-        assert isinstance(unit.granularity, PerAxis)
-        axis = unit.granularity.axis
-        numbers = np.asarray(array, np.float32)
-        least = least_safe_scale(numbers, axis)
-        if least_scale is not None:
-            least = np.maximum(least, least_scale)
-        quantized = quantize_weight(numbers, axis, self._qmax, least)
+        grid = self._grids[unit.activations[0]]
+        quantized = quantized_weight(root, unit, grid, self._qmax, safe_pairs=True)
         root.replace_input_with(1, self._writer.weight(weight, quantized))
         return quantized
 
     def _biased(self, root: ir.Node, unit: QuantUnit) -> None:
         """Make weight and bias narrow; the bias is int32 on the grid of the products."""
-        bias = root.inputs[2] if len(root.inputs) > 2 else None
-        array = None if bias is None else constant_of(bias)
-        if bias is None or array is None:
-            self._weigh(root, unit, None)
+        row = bias_row(root, unit)
+        weight = self._weigh(root, unit)
+        if row is None:
             return
-        data_scale = self._grids[unit.activations[0]].scale
-        channels = _channels(root, unit)
-        row = np.broadcast_to(np.asarray(array, np.float64).reshape(-1), (channels,))
-        least = np.abs(row) / (data_scale * _MOST_HEADROOM)
-        weight = self._weigh(root, unit, least)
-        scale = (weight.scale * np.float32(data_scale)).astype(np.float32)
+        data_scale = np.float32(self._grids[unit.activations[0]].scale)
+        scale = (weight.scale * data_scale).astype(np.float32)
         integers = np.clip(np.rint(row / scale.astype(np.float64)), -_BIAS_MAX, _BIAS_MAX)
         root.replace_input_with(
             2, self._writer.bias(f"{root.name}.bias", integers.astype(np.int32), scale)
@@ -192,14 +182,6 @@ def _values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
     values = {v.name or "": v for v in graph.inputs}
     values.update({v.name or "": v for n in graph for v in n.outputs})
     return values
-
-
-def _channels(root: ir.Node, unit: QuantUnit) -> int:
-    weight = root.inputs[1]
-    assert weight is not None
-    assert weight.shape is not None
-    assert isinstance(unit.granularity, PerAxis)
-    return int(weight.shape.numpy()[unit.granularity.axis])
 
 
 def _clips_like(grid: Grid, bounds: tuple[float, float]) -> bool:

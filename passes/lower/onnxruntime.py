@@ -14,13 +14,16 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from optcc.graph.edit import remove_dead
+from optcc.graph.io import clone
 from optcc.passkit.contract import Exactness, Fact, PassContext, PassResult, Rejection
-from optcc.passkit.qtypes import QuantPlan, QuantUnit
+from optcc.passkit.qtypes import QuantPlan, QuantUnit, RangeTable
 from passes.lower.cpu_layers import LayerWriter
 from passes.lower.cpu_ranges import unsigned_grids
 from passes.lower.ranges import calibrated, missing_range
 
-__all__ = ["LowerOnnxruntime"]
+__all__ = ["LowerOnnxruntime", "spelled_unsigned"]
+
+_SEVEN_BITS = "avx2"
 
 
 class LowerOnnxruntime:
@@ -42,7 +45,7 @@ class LowerOnnxruntime:
         """Insert the Q/DQ of every unit, those for this runtime only included."""
         plan, ranges = calibrated(ctx, self.name)
         grids = unsigned_grids(model.graph, plan, ranges.unsigned)
-        writer = LayerWriter(model.graph, plan, grids, seven_bits=ctx.cpu_class == "avx2")
+        writer = LayerWriter(model.graph, plan, grids, seven_bits=ctx.cpu_class == _SEVEN_BITS)
         result = PassResult()
         for unit in _in_order(model.graph, plan):
             reason = missing_range(unit, _needed(unit), grids)
@@ -54,6 +57,20 @@ class LowerOnnxruntime:
                 result.rewrites.append(rewrite)
         remove_dead(model.graph)
         return result
+
+
+def spelled_unsigned(
+    model: ir.Model, plan: QuantPlan, ranges: RangeTable, cpu_class: str
+) -> ir.Model:
+    """Return a copy of `model` in this spelling, for a pass that wants to know its error."""
+    copy = clone(model)
+    grids = unsigned_grids(copy.graph, plan, ranges.unsigned)
+    writer = LayerWriter(copy.graph, plan, grids, seven_bits=cpu_class == _SEVEN_BITS)
+    for unit in _in_order(copy.graph, plan):
+        if missing_range(unit, _needed(unit), grids) is None:
+            writer.write(unit)
+    remove_dead(copy.graph)
+    return copy
 
 
 def _action(writer: LayerWriter, unit: QuantUnit) -> Callable[[], list[ir.Value]]:

@@ -12,15 +12,16 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from optcc.graph.edit import constant_of, remove_dead
+from optcc.graph.edit import remove_dead
+from optcc.graph.io import clone
 from optcc.passkit.contract import Exactness, Fact, PassContext, PassResult, Rejection, Rewrite
-from optcc.passkit.qtypes import PerAxis, QuantUnit
+from optcc.passkit.qtypes import PerAxis, QuantPlan, QuantUnit, RangeTable
 from passes.lower.qdq import QdqWriter
 from passes.lower.ranges import calibrated, grids_of, missing_range
+from passes.lower.weighing import quantized_weight, shift_bias
 from passes.quantize.grid import Grid, signed_grid
-from passes.quantize.weights import quantize_weight
 
-__all__ = ["LowerTensorrt"]
+__all__ = ["LowerTensorrt", "is_read_narrow", "spelled_signed"]
 
 _WEIGHT_MAX = 127
 
@@ -44,7 +45,7 @@ class LowerTensorrt:
         """Insert the Q/DQ of every unit."""
         plan, ranges = calibrated(ctx, self.name)
         grids = grids_of(plan.observed(), ranges.signed, plan.shared_scale, signed_grid)
-        spelling = _Spelling(model.graph, grids)
+        spelling = _Spelling(model.graph, plan, grids)
         result = PassResult()
         for unit in plan.units:
             reason = missing_range(unit, unit.activations, grids)
@@ -58,8 +59,34 @@ class LowerTensorrt:
         return result
 
 
+def spelled_signed(model: ir.Model, plan: QuantPlan, ranges: RangeTable) -> ir.Model:
+    """Return a copy of `model` in this spelling, for a pass that wants to know its error."""
+    copy = clone(model)
+    grids = grids_of(plan.observed(), ranges.signed, plan.shared_scale, signed_grid)
+    spelling = _Spelling(copy.graph, plan, grids)
+    for unit in plan.units:
+        if missing_range(unit, unit.activations, grids) is None:
+            spelling.write(unit)
+    remove_dead(copy.graph)
+    return copy
+
+
+def is_read_narrow(unit: QuantUnit, plan: QuantPlan) -> bool:
+    """Tell whether ONNX Runtime runs a unit in int8 even in this spelling.
+
+    It does so with a lone convolution whose result is quantized at once. On a CPU without VNNI that
+    kernel adds pairs of products in 16 bits; all other units run in float there and keep their
+    finer scales.
+    """
+    alone = len(unit.nodes) == 1 and unit.granularity == PerAxis(0)
+    return alone and any(unit.output in u.activations for u in plan.units)
+
+
 class _Spelling:
-    def __init__(self, graph: ir.Graph, grids: dict[str, Grid]) -> None:
+    def __init__(self, graph: ir.Graph, plan: QuantPlan, grids: dict[str, Grid]) -> None:
+        self._graph = graph
+        self._plan = plan
+        self._shifts = plan.bias_shifts.get("signed", {})
         self._nodes = {n.name or "": n for n in graph}
         self._grids = grids
         self._writer = QdqWriter(graph)
@@ -78,6 +105,9 @@ class _Spelling:
                 if value is not None and value.name in unit.activations:
                     pair = self._writer.pair(value, self._grids[value.name])
                     node.replace_input_with(index, pair)
+        shift = self._shifts.get(unit.nodes[0])
+        if shift is not None:
+            shift_bias(self._graph, nodes, np.array(shift))
         self._write_weight(nodes[0], unit)
         return [nodes[-1].outputs[0]]
 
@@ -85,10 +115,12 @@ class _Spelling:
         if not isinstance(unit.granularity, PerAxis):
             return
         weight = node.inputs[1]
-        array = constant_of(weight)
         assert weight is not None
-        assert array is not None
-        quantized = quantize_weight(
-            np.asarray(array, np.float32), unit.granularity.axis, _WEIGHT_MAX
+        quantized = quantized_weight(
+            node,
+            unit,
+            self._grids[unit.activations[0]],
+            _WEIGHT_MAX,
+            safe_pairs=is_read_narrow(unit, self._plan),
         )
         node.replace_input_with(1, self._writer.weight(weight, quantized))

@@ -19,8 +19,8 @@ from optcc.passkit.testing import BareContext, bare_context
 from optcc.runtime.session import OptimizationLevel, Session
 from passes.lower.onnxruntime import LowerOnnxruntime
 from passes.lower.tensorrt import LowerTensorrt
+from passes.quantize.noise import sqnr_db
 from passes.quantize.place import PlaceQuantization
-from passes.quantize.trial import sqnr_db
 from tests.models.layers import minmax, samples
 
 

@@ -14,7 +14,7 @@ from optcc.passkit.qtypes import RangeTable
 from optcc.passkit.testing import bare_context
 from optcc.runtime.session import OptimizationLevel, Session
 from passes.lower.onnxruntime import LowerOnnxruntime
-from passes.quantize.trial import sqnr_db
+from passes.quantize.noise import sqnr_db
 from tests.models.layers import (
     attention,
     conv,

@@ -1,0 +1,220 @@
+"""Take the mean error that int8 leaves on each output channel back through the bias.
+
+    e[c] = mean over samples and positions of (w * x - Q(w) * Q(x))[c],    b' = b + e
+
+Rounding errors of weights do not cancel where the data has a mean, and clipped activations are too
+small on average. What is left after the bias is the spread of the error, not its mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from optcc.graph.edit import add_constant, constant_of, fresh_name, remove_dead
+from optcc.graph.io import clone
+from optcc.graph.shapes import known_rank
+from optcc.passkit.contract import Exactness, Fact, Feed, PassContext, PassResult, Rejection
+from optcc.passkit.qtypes import QuantPlan, QuantUnit, RangeTable
+from passes.lower.cpu_ranges import unsigned_grids
+from passes.lower.qdq import QdqWriter
+from passes.lower.ranges import grids_of
+from passes.lower.tensorrt import is_read_narrow
+from passes.lower.weighing import bias_input, quantized_weight
+from passes.quantize.grid import Grid, signed_grid
+from passes.quantize.relax import some_feeds
+
+__all__ = ["CorrectBias", "CorrectionOptions"]
+
+_LEAST_OPSET = 18
+_QMAX = {"vnni": 127, "avx2": 64}
+Means = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectionOptions:
+    """How much data is used.
+
+    Attributes:
+        rows: Samples that the mean errors are taken from.
+    """
+
+    rows: int = 64
+
+
+class CorrectBias:
+    """Fill `ctx.plan.bias_shifts`; the spellings add them.
+
+    Every unit reads exact data, rounded to its grid. Its correction is estimated on one half of the
+    samples, and kept where it makes the squared error of the other half smaller.
+
+    Keeps: every byte of the graph.
+    """
+
+    name = "quantize.bias-correction"
+    exactness = Exactness.BITWISE
+    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.PLACED})
+    gives: ClassVar[frozenset[Fact]] = frozenset()
+    breaks: ClassVar[frozenset[Fact]] = frozenset()
+
+    def __init__(self, options: CorrectionOptions | None = None) -> None:
+        self.options = options or CorrectionOptions()
+
+    def run(self, model: ir.Model, ctx: PassContext) -> PassResult:
+        """Measure the mean errors of both spellings."""
+        feeds = some_feeds(ctx.samples(), self.options.rows)
+        opset = model.graph.opset_imports.get("", 0)
+        if ctx.plan is None or ctx.ranges is None or len(feeds) < 2 or opset < _LEAST_OPSET:
+            return PassResult()
+        halves = (feeds[::2], feeds[1::2])
+        result, shifts = PassResult(), {}
+        for spelling, settings in _spellings(model, ctx, ctx.plan, ctx.ranges).items():
+            probe = _probe(model, ctx.plan, settings)
+            first, second = (_means(probe, ctx, half) for half in halves)
+            kept = {n: _joined(first[n], second[n]) for n in first if _helps(first[n], second[n])}
+            shifts[spelling] = {n: tuple(float(v) for v in kept[n]) for n in sorted(kept)}
+            result.rejects += [
+                Rejection(n, f"its mean error is not the same on other samples ({spelling})")
+                for n in first
+                if n not in kept
+            ]
+        ctx.plan = replace(ctx.plan, bias_shifts=shifts)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What one spelling does to the units.
+
+    Attributes:
+        grids: Of the activations.
+        qmax: Of the weights.
+        all_safe: Keep pairs of products safe everywhere, not only where the data is read narrow.
+    """
+
+    grids: Mapping[str, Grid]
+    qmax: int
+    all_safe: bool
+
+
+def _spellings(
+    model: ir.Model, ctx: PassContext, plan: QuantPlan, ranges: RangeTable
+) -> dict[str, _Settings]:
+    signed = grids_of(plan.observed(), ranges.signed, plan.shared_scale, signed_grid)
+    unsigned = unsigned_grids(model.graph, plan, ranges.unsigned)
+    return {
+        "signed": _Settings(signed, _QMAX["vnni"], all_safe=False),
+        "unsigned": _Settings(unsigned, _QMAX[ctx.cpu_class], all_safe=True),
+    }
+
+
+def _probe(model: ir.Model, plan: QuantPlan, settings: _Settings) -> ir.Model:
+    """Return a copy of `model` whose outputs are the mean error of each unit, by its node."""
+    copy = clone(model)
+    nodes = {n.name or "": n for n in copy.graph}
+    writer = QdqWriter(copy.graph)
+    outputs = []
+    for unit in plan.units:
+        own = [nodes[n] for n in unit.nodes]
+        if unit.weight is None or unit.activations[0] not in settings.grids:
+            continue
+        axes = _averaged(own)
+        if axes is not None:
+            safe = settings.all_safe or is_read_narrow(unit, plan)
+            twin = _twin(copy.graph, writer, own[0], unit, settings, safe)
+            outputs.append(_mean_difference(copy.graph, own[0].outputs[0], twin, axes))
+    copy.graph.outputs[:] = outputs
+    remove_dead(copy.graph)
+    return copy
+
+
+def _averaged(nodes: list[ir.Node]) -> list[int] | None:
+    """Return the axes of the root's result other than the channels; None if it has no bias."""
+    root, place = nodes[0], bias_input(nodes)
+    if place is None:
+        return None
+    node, index = place
+    if len(node.inputs) > index and node.inputs[index] is not None:
+        array = constant_of(node.inputs[index])
+        if array is None:
+            return None
+    weight_rank, rank = known_rank(root.inputs[1]), known_rank(root.outputs[0])
+    rank = weight_rank if root.op_type != "MatMul" else rank
+    if rank is None:
+        return None
+    channels = rank - 1 if root.op_type in ("MatMul", "Gemm") else 1
+    return [a for a in range(rank) if a != channels]
+
+
+def _twin(
+    graph: ir.Graph,
+    writer: QdqWriter,
+    root: ir.Node,
+    unit: QuantUnit,
+    settings: _Settings,
+    safe: bool,
+) -> ir.Value:
+    """Add the int8 form of `root` beside it and return its result."""
+    data, weight = root.inputs[0], root.inputs[1]
+    assert data is not None
+    assert weight is not None
+    grid = settings.grids[unit.activations[0]]
+    quantized = quantized_weight(root, unit, grid, settings.qmax, safe_pairs=safe)
+    inputs = [writer.pair(data, grid), writer.weight(weight, quantized), *root.inputs[2:]]
+    twin = ir.Node("", root.op_type, inputs, root.attributes.values(), name=f"{root.name}.int8")
+    twin.outputs[0].name = fresh_name(graph, f"{root.outputs[0].name}.int8")
+    graph.insert_after(root, twin)
+    return twin.outputs[0]
+
+
+def _mean_difference(graph: ir.Graph, exact: ir.Value, twin: ir.Value, axes: list[int]) -> ir.Value:
+    root, producer = exact.producer(), twin.producer()
+    assert root is not None
+    assert producer is not None
+    wanted = add_constant(graph, f"{root.name}.axes", np.array(axes, np.int64))
+    minus = ir.Node("", "Sub", [exact, twin], name=f"{root.name}.error")
+    mean = ir.Node(
+        "",
+        "ReduceMean",
+        [minus.outputs[0], wanted],
+        [ir.AttrInt64("keepdims", 0)],
+        name=f"{root.name}.mean_error",
+    )
+    minus.outputs[0].name = fresh_name(graph, f"{root.name}.error")
+    result = mean.outputs[0]
+    result.name, result.type = fresh_name(graph, f"{root.name}.shift"), exact.type
+    result.meta["node"] = root.name
+    graph.insert_after(producer, [minus, mean])
+    return result
+
+
+def _means(probe: ir.Model, ctx: PassContext, feeds: Sequence[Feed]) -> Means:
+    """Return the mean error per weighted node over `feeds`."""
+    names = [v.name or "" for v in probe.graph.outputs]
+    if not names:
+        return {}
+    got = ctx.run_all(probe, feeds, names)
+    weights = [max((len(a) for a in f.values() if a.ndim), default=1) for f in feeds]
+    return {
+        str(v.meta["node"]): np.average(
+            [np.asarray(g[v.name or ""], np.float64) for g in got], axis=0, weights=weights
+        )
+        for v in probe.graph.outputs
+    }
+
+
+def _helps(first: np.ndarray, second: np.ndarray) -> bool:
+    """Tell whether taking the mean `first` away makes the error of the other samples smaller.
+
+    E(e - d)^2 = E e^2 - 2 d E e + d^2: only their mean counts.
+    """
+    gain = float((2 * first * second - first**2).sum())
+    return bool(np.all(np.isfinite(first)) and np.all(np.isfinite(second)) and gain > 0)
+
+
+def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return np.asarray((first + second) / 2)
