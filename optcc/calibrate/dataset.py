@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from optcc.config.shapes import ShapeProfile
 from optcc.errors import ConfigError
 from optcc.graph.signature import Signature
 from optcc.passkit.contract import Feed
+from optcc.runtime.user_code import import_callable
 
 __all__ = [
     "DEFAULT_BATCH",
@@ -224,35 +223,8 @@ def _located(text: str, search: Sequence[Path]) -> Path | None:
 
 
 def _imported(text: str, options: _Options) -> Callable[[], Iterable[object]]:
-    option = f"--{options.kind}"
-    module_name, _, attribute = text.partition(":")
-    try:
-        with _SearchPath([Path.cwd(), *options.search]):
-            target: object = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            target = getattr(target, part)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"{option} {text} cannot be loaded: {error}",
-            hint="the module must lie in the working folder or be installed",
-        ) from error
-    if not callable(target):
-        raise ConfigError(f"{option} {text} is {type(target).__name__}, it must be callable")
+    target = import_callable(f"--{options.kind}", text, options.search)
     return cast("Callable[[], Iterable[object]]", target)
-
-
-class _SearchPath:
-    """Folders that come first on the module search path while a module is imported."""
-
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self._folders = [str(f.resolve()) for f in folders]
-
-    def __enter__(self) -> None:
-        sys.path[:0] = self._folders
-
-    def __exit__(self, *_: object) -> None:
-        for folder in self._folders:
-            sys.path.remove(folder)
 
 
 def from_feeds(
@@ -271,11 +243,10 @@ def find_by_convention(model_path: Path, cwd: Path) -> tuple[Path | None, list[P
     Returns:
         The first that exists, or None, and all places in the order they were looked at.
     """
-    places = []
-    for folder in (model_path.parent, cwd):
+    places, beside = [], model_path.parent
+    for folder in (beside,) if beside.resolve() == cwd.resolve() else (beside, cwd):
         base = folder / "calibration_data"
         places += [base / f"{model_path.stem}.npz", base / model_path.stem]
-    places = list(dict.fromkeys(places))
     return next((p for p in places if p.exists()), None), places
 
 

@@ -14,6 +14,7 @@ from optcc.calibrate.npz_stream import NpzFile
 from optcc.errors import ConfigError
 from optcc.graph.signature import Signature
 from optcc.passkit.contract import Feed
+from optcc.runtime.user_code import user_code
 
 __all__ = ["LABELS", "Batch", "CallableFeeds", "NpzFolder", "NpzRows", "Source"]
 
@@ -197,13 +198,8 @@ class CallableFeeds:
                 yield feed_batch(_feed_of(item, where), self._signature, where, labels=self._labels)
 
     def _items(self) -> Iterator[object]:
-        try:
+        with user_code(self.name):
             yield from self._make()
-        except ConfigError:
-            raise
-        except Exception as error:  # the user's code may raise anything
-            text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-            raise ConfigError(f"{self.name} raised {text}", where=self.name) from error
 
 
 def feed_batch(feed: Feed, signature: Signature, where: str, *, labels: bool) -> Batch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,10 +21,12 @@ __all__ = ["compile_command", "parse_max_drop"]
 
 
 def compile_command(  # one parameter per option: this is how typer reads them
-    model: Annotated[Path, typer.Argument(help="ONNX file.", show_default=False)],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="OUT", help="Output folder [default: MODEL.optcc]."),
+        typer.Option(
+            "-o", "--out", metavar="OUT", help="Output folder [default: <model stem>.optcc here]."
+        ),
     ] = None,
     precision: Annotated[
         Precision | None,
@@ -42,7 +46,9 @@ def compile_command(  # one parameter per option: this is how typer reads them
     evaluation: Annotated[
         str | None,
         typer.Option(
-            "--eval", metavar="SOURCE", help="Evaluation data, in the same formats, with labels."
+            "--eval",
+            metavar="SOURCE",
+            help="Evaluation data, in the same formats; its labels give accuracy.",
         ),
     ] = None,
     metric: Annotated[
@@ -124,7 +130,8 @@ def compile_command(  # one parameter per option: this is how typer reads them
 
     progress = console.make_progress()
     try:
-        outcome = compile_model(request, progress)
+        with contextlib.redirect_stdout(sys.stderr):  # a user's callable may print
+            outcome = compile_model(request, progress)
     finally:
         progress.close()
     _print(outcome.report, outcome.folder, as_json=as_json)

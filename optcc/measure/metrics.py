@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import math
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -16,6 +13,7 @@ from optcc.errors import ConfigError
 from optcc.measure.classes import ClassOutput, is_text, squeezed
 from optcc.measure.output_spool import OutputSpool
 from optcc.passkit.contract import Feed
+from optcc.runtime.user_code import import_callable, user_code
 
 __all__ = [
     "F1",
@@ -195,11 +193,8 @@ class CallableScore:
         Raises:
             ConfigError: It fails, or returns something else than a finite number.
         """
-        try:
+        with user_code(f"--metric {self._name}"):
             result = self._metric(self._spool.arrays(), self._labels)
-        except Exception as error:
-            what = f"--metric {self._name} failed: {type(error).__name__}: {error}"
-            raise ConfigError(what) from error
         try:
             value = float(result)
         except (TypeError, ValueError) as error:
@@ -224,27 +219,11 @@ def load_user_metric(text: str) -> UserMetric:
     Raises:
         ConfigError: It is neither a known metric's name nor importable.
     """
-    module_name, colon, attribute = text.partition(":")
-    if not colon:
+    if ":" not in text:
         near = difflib.get_close_matches(text, METRICS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"use {', '.join(METRICS)}"
         raise ConfigError(f"--metric {text} is not known", hint=f"{hint}; or module:callable")
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    try:
-        target: object = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            target = getattr(target, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"--metric {text} cannot be loaded: {error}",
-            hint="the module must lie in the working folder or be installed",
-        ) from error
-    finally:
-        sys.path.remove(folder)
-    if not callable(target):
-        raise ConfigError(f"--metric {text} is {type(target).__name__}, it must be callable")
-    return target
+    return cast("UserMetric", import_callable("--metric", text))
 
 
 def _truth(labels: np.ndarray | None) -> np.ndarray:

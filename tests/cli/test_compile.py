@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import msgspec
@@ -74,6 +75,14 @@ def test_json_prints_the_report_and_nothing_else(driver: FakeDriver, capsys) -> 
     captured = capsys.readouterr()
     assert decode(captured.out.encode()) == good_report()
     assert captured.err == "warning: fp16 was chosen\n"
+
+
+def test_what_a_callable_of_the_user_prints_stays_off_stdout(driver: FakeDriver, capsys) -> None:
+    driver.during = lambda progress: sys.stdout.write("loading samples\n")
+    assert run(["compile", "m.onnx", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert decode(captured.out.encode()) == good_report()
+    assert captured.err == "loading samples\n"
 
 
 def test_progress_is_silent_away_from_a_terminal(driver: FakeDriver, capsys) -> None:
