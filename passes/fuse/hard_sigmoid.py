@@ -13,12 +13,18 @@ from optcc.passkit.rewrite import RewritePass, node_like, refuse
 from passes.fuse.channels import FLOATS
 from passes.fuse.scalar_rank import refuse_added_dims
 
-__all__ = ["SIXTH", "FuseHardSigmoid", "relu6_of_shifted"]
+__all__ = ["SIXTH", "FuseHardSigmoid", "refuse_type", "relu6_of_shifted"]
 
 SIXTH = 1.0 / 6.0
 
 relu6_of_shifted = op("Clip", op("Add", any_("x"), scalar(3.0)), scalar(0.0), scalar(6.0))
 """Clip(x + 3, 0, 6)."""
+
+
+def refuse_type(value: ir.Value) -> None:
+    """Refuse what is no float, and double: the slope is an attribute of single precision."""
+    fits = value.dtype in FLOATS and value.dtype is not ir.DataType.DOUBLE
+    refuse(not fits, f"the type of {value.name!r} is not float32 or narrower")
 
 
 class FuseHardSigmoid(RewritePass):
@@ -48,7 +54,7 @@ class FuseHardSigmoid(RewritePass):
 
     def check(self, m: Match) -> None:
         """Refuse types other than float, and constants that add dims."""
-        refuse(m.value("x").dtype not in FLOATS, f"the type of {m.value('x').name!r} is not float")
+        refuse_type(m.value("x"))
         refuse_added_dims(m)
 
     def rewrite(self, m: Match, graph: ir.Graph) -> Sequence[ir.Value]:

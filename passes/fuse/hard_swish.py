@@ -11,8 +11,7 @@ from optcc.passkit.contract import Exactness
 from optcc.passkit.matcher import Match
 from optcc.passkit.pattern import any_, one_of, op, scalar
 from optcc.passkit.rewrite import RewritePass, node_like, refuse
-from passes.fuse.channels import FLOATS
-from passes.fuse.hard_sigmoid import SIXTH, relu6_of_shifted
+from passes.fuse.hard_sigmoid import SIXTH, refuse_type, relu6_of_shifted
 from passes.fuse.scalar_rank import refuse_added_dims
 
 __all__ = ["FuseHardSwish"]
@@ -39,7 +38,7 @@ class FuseHardSwish(RewritePass):
     def check(self, m: Match) -> None:
         """Refuse another slope or offset, types other than float, and older opsets."""
         refuse(m.opset < _FIRST_OPSET, f"opset {m.opset} has no HardSwish")
-        refuse(m.value("x").dtype not in FLOATS, f"the type of {m.value('x').name!r} is not float")
+        refuse_type(m.value("x"))
         refuse_added_dims(m)
         if m.has("sigmoid"):
             attributes = m.node("sigmoid").attributes
