@@ -14,7 +14,7 @@ __all__ = ["inspect_command"]
 
 def inspect_command(
     file: Annotated[
-        Path, typer.Argument(help="ONNX file or serialized engine.", show_default=False)
+        Path, typer.Argument(metavar="FILE", help="ONNX file or engine.", show_default=False)
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
