@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import onnx_ir as ir
 import pytest
 
+from optcc.calibrate.dataset import open_source
+from optcc.graph.signature import Signature, TensorSpec
 from tests.e2e.conftest import ROOT, environment
 
+PARTS = ["Context", "Choice", "Evidence", "What would change our mind"]
 MASKED = re.compile(r"[+-]?\d[\d.,]*")
 WORST = re.compile(r"worst artifact\s+\S+")
 WITHOUT_VNNI = re.compile(
@@ -109,8 +113,8 @@ def test_every_command_is_covered() -> None:
 @pytest.mark.parametrize("line", [c for c in commands() if c.startswith("pip install ")])
 def test_pip_installs_what_this_project_builds(line: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    name, extras = re.fullmatch(r"pip install '?([\w-]+)(?:\[([\w,]+)\])?'?", line).groups()
-    assert name == project["name"]
+    name, extras = re.fullmatch(r"pip install '?([\w.-]+)(?:\[([\w,]+)\])?'?", line).groups()
+    assert name in (".", project["name"])
     assert set((extras or "").split(",")) - {""} <= set(project["optional-dependencies"])
 
 
@@ -137,12 +141,38 @@ def test_the_folder_holds_what_is_listed(compiled: tuple[Path, str]) -> None:
     assert {p.name for p in folder.iterdir()} == {*listed, "report.md", "report.json"}
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.zh.md", "CONTRIBUTING.md"])
+def documents() -> list[str]:
+    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("calibration_data/*.md")]
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+
+@pytest.mark.parametrize("name", documents())
 def test_links_lead_somewhere(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     targets = re.findall(r"\]\(([^)#]+)\)", text)
     local = [t for t in targets if "://" not in t]
-    assert [t for t in local if not (ROOT / t).exists()] == []
+    assert [t for t in local if not (ROOT / name).parent.joinpath(t).exists()] == []
+
+
+def test_every_decision_is_listed_and_says_what_was_measured() -> None:
+    folder = ROOT / "docs/decisions"
+    index = (folder / "README.md").read_text("utf-8")
+    for path in sorted(folder.glob("*.md")):
+        if path.name != "README.md":
+            assert f"]({path.name})" in index
+            text = path.read_text("utf-8")
+            assert re.findall(r"^## (.+)$", text, re.M) == PARTS
+            assert len(text.splitlines()) <= 60
+
+
+def test_the_code_of_the_calibration_guide_makes_a_file_that_loads(tmp_path: Path) -> None:
+    (block,) = [b for b in blocks("calibration_data/README.md") if b.language == "python"]
+    command = [sys.executable, "-W", "error", "-c", block.text]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=100)
+    (made,) = tmp_path.iterdir()
+    spec = TensorSpec("input", ir.DataType.FLOAT, ("n", 3, 32, 32))
+    data = open_source(str(made), signature=Signature((spec,), ()), kind="calib")
+    assert data.samples == 256
 
 
 def test_the_picture_is_small() -> None:
