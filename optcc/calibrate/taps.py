@@ -13,6 +13,7 @@ import onnx_ir as ir
 from optcc.calibrate.sources import Batch
 from optcc.graph.edit import fresh_name
 from optcc.graph.io import clone, to_bytes, write_model
+from optcc.graph.walk import taken_names
 from optcc.passkit.contract import Feed
 from optcc.runtime.session import OptimizationLevel, Session
 
@@ -149,7 +150,8 @@ def measured_bytes(model: ir.Model, names: Sequence[str], feed: Feed) -> dict[st
 def _elements(model: ir.Model, names: Sequence[str], feed: Feed) -> dict[str, int]:
     copy = clone(model)
     made = _results(copy)
-    sizes = {n: _size_of(copy.graph, made[n]) for n in names if n in made}
+    taken = taken_names(copy.graph)
+    sizes = {n: _size_of(copy.graph, made[n], taken) for n in names if n in made}
     counts = {n: int(feed[n].size) for n in names if n in feed and n not in made}
     if not sizes:
         return counts
@@ -159,10 +161,10 @@ def _elements(model: ir.Model, names: Sequence[str], feed: Feed) -> dict[str, in
     return counts | {n: int(got[v.name or ""]) for n, v in sizes.items()}
 
 
-def _size_of(graph: ir.Graph, value: ir.Value) -> ir.Value:
+def _size_of(graph: ir.Graph, value: ir.Value, taken: set[str]) -> ir.Value:
     node = ir.node("Size", [value])
     size = node.outputs[0]
-    size.name = fresh_name(graph, f"{value.name}.elements")
+    size.name = fresh_name(graph, f"{value.name}.elements", taken)
     size.type = ir.TensorType(ir.DataType.INT64)
     graph.append(node)
     return size

@@ -72,9 +72,20 @@ def _array(tensor: ir.TensorProtocol | None) -> np.ndarray | None:
     return None if tensor is None else np.asarray(tensor.numpy())
 
 
-def fresh_name(graph: ir.Graph, wanted: str) -> str:
-    """Return `wanted`, or `wanted` with the least number that makes it unused in `graph`."""
-    return _unused(wanted, taken_names(graph))
+def fresh_name(graph: ir.Graph, wanted: str, taken: set[str] | None = None) -> str:
+    """Return `wanted`, or `wanted` with the least number that makes it unused in `graph`.
+
+    Args:
+        graph: Its values and those of the graphs nested in it are looked at.
+        wanted: The name to begin with.
+        taken: Names in use, from `taken_names`; the new one is added. It spares who asks often
+            a walk over the graph each time, and must cover names that were given since.
+    """
+    if taken is None:
+        return _unused(wanted, taken_names(graph))
+    unique = _unused(wanted, taken)
+    taken.add(unique)
+    return unique
 
 
 def _unused(wanted: str, taken: set[str]) -> str:
@@ -86,18 +97,24 @@ def _unused(wanted: str, taken: set[str]) -> str:
     return f"{wanted}_{number}"
 
 
-def add_constant(graph: ir.Graph, name: str, array: np.ndarray | ir.TensorProtocol) -> ir.Value:
+def add_constant(
+    graph: ir.Graph,
+    name: str,
+    array: np.ndarray | ir.TensorProtocol,
+    taken: set[str] | None = None,
+) -> ir.Value:
     """Add an initializer to `graph`.
 
     Args:
         graph: The graph that gets it; a subgraph may get its own.
         name: Name it shall have; a number is added when a value of that name exists.
         array: The data, as an array or as a tensor (for types that numpy does not know).
+        taken: See `fresh_name`.
 
     Returns:
         The new value, ready to be the input of a node.
     """
-    unique = fresh_name(graph, name)
+    unique = fresh_name(graph, name, taken)
     tensor = ir.tensor(array, name=unique) if isinstance(array, np.ndarray) else array
     shape = ir.Shape(tensor.shape.numpy())
     value = ir.Value(name=unique, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from optcc.graph.signature import Signature, signature_of
@@ -17,11 +19,12 @@ def lint(model: ir.Model, signature: Signature) -> list[str]:
     producer, which comes before its readers; names are unique, nested graphs included; domains
     are imported; inputs and outputs have a type.
     """
+    graphs = graphs_of(model)
     problems = _signature_changes(signature, signature_of(model))
-    problems += find_undefined(model)
-    problems += _order_faults(model)
-    problems += _repeated_names(model)
-    problems += _missing_imports(model)
+    problems += _undefined(graphs)
+    problems += _order_faults(graphs)
+    problems += _repeated_names(graphs)
+    problems += _missing_imports(model, graphs)
     return problems
 
 
@@ -42,8 +45,12 @@ def _signature_changes(before: Signature, after: Signature) -> list[str]:
 
 def find_undefined(model: ir.Model) -> list[str]:
     """Name the values that are read but that nothing produces."""
+    return _undefined(graphs_of(model))
+
+
+def _undefined(graphs: Sequence[ir.Graph]) -> list[str]:
     problems: list[str] = []
-    for graph in graphs_of(model):
+    for graph in graphs:
         for node in graph:
             problems += [
                 f"node {node.name!r} ({node.op_type}) reads {value.name!r}, which nothing produces"
@@ -59,8 +66,9 @@ def find_undefined(model: ir.Model) -> list[str]:
 
 
 def _is_orphan(value: ir.Value) -> bool:
-    if value.producer() is not None:
-        return value.producer().graph is None  # type: ignore[union-attr]
+    producer = value.producer()
+    if producer is not None:
+        return producer.graph is None
     return not value.is_graph_input() and not value.is_initializer()
 
 
@@ -69,11 +77,10 @@ def _belongs(value: ir.Value, graph: ir.Graph) -> bool:
     return value.graph is graph if producer is None else producer.graph is graph
 
 
-def _order_faults(model: ir.Model) -> list[str]:
+def _order_faults(graphs: Sequence[ir.Graph]) -> list[str]:
     """Name the readers that come before their producer, or reach into a graph not around them."""
-    graphs = graphs_of(model)
     place = {node: index for graph in graphs for index, node in enumerate(graph)}
-    around = {inner: node for node in place for inner in subgraphs_of(node)}
+    around = {g: n for n in place if n.attributes.data for g in subgraphs_of(n)}
     problems: list[str] = []
     for node in place:
         for value in node.inputs:
@@ -99,11 +106,11 @@ def _seat_in(
     return seat
 
 
-def _repeated_names(model: ir.Model) -> list[str]:
+def _repeated_names(graphs: Sequence[ir.Graph]) -> list[str]:
     problems: list[str] = []
     values: dict[str, ir.Value] = {}
     nodes: set[str] = set()
-    for graph in graphs_of(model):
+    for graph in graphs:
         problems += [
             f"two values are called {value.name!r}"
             for value in all_values(graph)
@@ -116,9 +123,9 @@ def _repeated_names(model: ir.Model) -> list[str]:
     return problems
 
 
-def _missing_imports(model: ir.Model) -> list[str]:
+def _missing_imports(model: ir.Model, graphs: Sequence[ir.Graph]) -> list[str]:
     local = {(f.domain, f.name) for f in model.functions.values()}
-    used = {n.domain: n for g in graphs_of(model) for n in g if (n.domain, n.op_type) not in local}
+    used = {n.domain: n for g in graphs for n in g if (n.domain, n.op_type) not in local}
     return [
         f"node {node.name!r} ({node.op_type}) is of domain {domain!r}, which is not imported"
         for domain, node in used.items()

@@ -7,6 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from optcc.graph import edit
+from optcc.graph.walk import taken_names
 from tests.models.small import chain, two_outputs, with_if
 
 
@@ -66,6 +67,14 @@ def test_add_constant_takes_a_free_name():
     assert (first.name, second.name) == ("k", "k_1")
     assert second.shape.numpy() == (1,)
     assert second.dtype == ir.DataType.FLOAT
+
+
+def test_names_in_use_can_be_handed_over():
+    graph = chain("Relu").graph
+    taken = taken_names(graph)
+    made = [edit.add_constant(graph, "k", np.float32([n]), taken).name for n in range(3)]
+    assert made == ["k", "k_1", "k_2"]
+    assert taken == taken_names(graph)
 
 
 def test_add_constant_avoids_names_of_nested_graphs():

@@ -13,6 +13,7 @@ from optcc.pipeline.context import RunnerContext
 from optcc.pipeline.outcome import WHOLE_MODEL, PassOutcome
 from optcc.pipeline.plan import Stage
 from optcc.pipeline.runner import Runner
+from optcc.verify.observe import observe
 from tests.models.regions import text
 from tests.pipeline.passes_for_tests import (
     Base,
@@ -315,3 +316,24 @@ def test_context_services_run_inner_values_and_single_nodes():
     neg = next(n for n in model.graph if n.op_type == "Neg")
     assert np.array_equal(ctx.evaluate(neg, [x])[0], -x)
     assert list(ctx.samples()) == []
+
+
+def test_a_stage_on_an_unchanged_graph_reuses_what_was_observed(monkeypatch):
+    asked = []
+
+    def counting(model, probes):
+        asked.append(model)
+        return observe(model, probes)
+
+    monkeypatch.setattr("optcc.pipeline.runner.observe", counting)
+    one = Outcome(net(), DropNodes("Cast"))
+    one.run()
+    one.run()
+    assert len(asked) == 1
+    rename = next(n for n in one.model.graph if n.name == "m0").outputs[0]
+    rename.name = "renamed"
+    one.run()
+    assert len(asked) == 2
+    one.model.graph.opset_imports[""] = 20
+    one.run()
+    assert len(asked) == 3
