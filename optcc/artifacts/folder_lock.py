@@ -30,6 +30,8 @@ def locked(lock: Path, out: Path) -> Iterator[None]:
     try:
         handle.acquire(timeout=_PATIENCE_S, poll_interval=0.05)
     except Timeout as error:
+        if not lock.exists():
+            raise WriteError(f"cannot write in {lock.parent}", hint="choose another -o") from error
         raise WriteError(
             f"another run is writing {out}", hint="wait until it ends, or choose another -o"
         ) from error

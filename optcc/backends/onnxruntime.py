@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from optcc.backends.contract import (
     BuildStatus,
     NodeAchieved,
 )
-from optcc.errors import BackendError
+from optcc.errors import BackendError, WriteError
 from optcc.progress import Progress
 
 if TYPE_CHECKING:
@@ -113,11 +114,29 @@ class OnnxRuntime:
 
         with tempfile.TemporaryDirectory(prefix="optcc-") as folder:
             saved = Path(folder) / "optimized.onnx"
-            Session(job.model, level=OptimizationLevel.EXTENDED, save_optimized=saved)
+            try:
+                Session(job.model, level=OptimizationLevel.EXTENDED, save_optimized=saved)
+            except BackendError as error:
+                _check_space(Path(folder), job.model)
+                raise error from error.__cause__
             made = read_model(saved)
             index = {_original_name(n.name or ""): n for n in made.graph.all_nodes()}
             launches = sum(1 for _ in made.graph.all_nodes())
         return tuple(_reports(graph, index, job.wanted)), launches
+
+
+def _check_space(folder: Path, model: Path) -> None:
+    """The runtime does not say why it failed to write.
+
+    Raises:
+        WriteError: There is no room for another copy of `model` in `folder`.
+    """
+    needed = sum(p.stat().st_size for p in model.parent.glob(f"{model.name}*"))
+    if shutil.disk_usage(folder).free < needed:
+        raise WriteError(
+            f"no space left for temporary files in {folder.parent}",
+            hint="free some space, or set TMPDIR to another folder",
+        )
 
 
 def _reports(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from optcc.artifacts import output_folder, swap, target
+from optcc.artifacts import folder_lock, output_folder, swap, target
 from optcc.artifacts.manifest import build_manifest
 from optcc.artifacts.names import beside, inside
 from optcc.artifacts.output_folder import OutputFolder
@@ -184,6 +184,13 @@ def test_a_second_run_at_once_is_refused(tmp_path):
         first.commit()
     assert (out / "model.onnx").read_text() == "first"
     assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder of the kernel")
+def test_a_place_that_takes_no_lock_is_not_another_run(tmp_path):
+    lock = folder_lock.locked(Path("/proc/lock"), tmp_path / "out")
+    with pytest.raises(WriteError, match="cannot write in /proc"), lock:
+        pass
 
 
 def test_a_run_on_another_folder_is_not_in_the_way(tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -11,10 +13,18 @@ import pytest
 from optcc.backends.contract import BuildJob, BuildOutcome, BuildStatus
 from optcc.backends.onnxruntime import OnnxRuntime, _original_name
 from optcc.config.shapes import ShapeProfile
+from optcc.errors import BackendError, WriteError
 from optcc.graph.io import write_model
 from optcc.progress import Silent
+from optcc.runtime import session
 from tests.models.quantized import quantized, small_cnn
 from tests.models.sketch import Sketch
+
+
+class Space(NamedTuple):
+    total: int
+    used: int
+    free: int
 
 
 def load(model: ir.Model, folder: Path, wanted: dict[str, str] | None = None) -> BuildOutcome:
@@ -48,6 +58,19 @@ def unsigned_conv(*, output_pair: bool) -> ir.Model:
         y = sketch.op("DequantizeLinear", q, scale, least, name="dq2")
     sketch.output(y, (1, 8, 6, 6))
     return sketch.model()
+
+
+def test_a_full_temporary_folder_is_no_fault_of_the_model(tmp_path: Path, monkeypatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise BackendError("Failed to write external initializers")
+
+    monkeypatch.setattr(session, "Session", full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Space(1 << 20, 1 << 20, 0))
+    with pytest.raises(WriteError, match="no space left for temporary files") as caught:
+        load(small_cnn(), tmp_path)
+    assert "TMPDIR" in (caught.value.hint or "")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Space(1 << 40, 0, 1 << 40))
+    assert load(small_cnn(), tmp_path).status is BuildStatus.FAILED
 
 
 def test_an_int8_kernel_is_seen(tmp_path: Path) -> None:
