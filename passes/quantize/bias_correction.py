@@ -43,7 +43,7 @@ class CorrectionOptions:
         rows: Samples that the mean errors are taken from.
     """
 
-    rows: int = 64
+    rows: int = 32
 
 
 class CorrectBias:

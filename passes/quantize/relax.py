@@ -24,6 +24,7 @@ class RelaxOptions:
     """When, and with how much work, units are given up.
 
     Attributes:
+        most: Share of the units that may be given up; more would leave too little in int8.
         least_sqnr_db: What each output of the model must keep, in both spellings.
         candidates: Units that may be given up: those of the least SQNR of their own.
         rounds: Times that the rest is measured again as a whole.
@@ -31,10 +32,11 @@ class RelaxOptions:
         trial_rows: Samples that each candidate is tried on, alone.
     """
 
+    most: float = 0.34
     least_sqnr_db: float = 21.0
-    candidates: int = 32
+    candidates: int = 48
     rounds: int = 5
-    rows: int = 16
+    rows: int = 12
     trial_rows: int = 4
 
 
@@ -76,7 +78,7 @@ class RelaxQuantization:
         self, judge: _Judge, plan: QuantPlan, noise: Mapping[str, float], limit: float
     ) -> dict[str, str]:
         shares = judge.shares_of(self._candidates(plan, judge.ranges), self.options.trial_rows)
-        most = len(_weighted(plan)) - 1
+        most = max(1, int(len(_weighted(plan)) * self.options.most))
         dropped: dict[str, str] = {}
         for _ in range(self.options.rounds):
             left = {n: s for n, s in shares.items() if n not in dropped}
@@ -151,14 +153,35 @@ def _loudest(
     limit: float,
     most: int,
 ) -> dict[str, str]:
-    """Return units, the loudest first, without which the outputs should be clear; and why."""
-    left, rest = dict(noise), dict(shares)
+    """Return units, the loudest first, without which the outputs should be clear; and why.
+
+    What the outputs are expected to keep of their noise is the part that the other units make when
+    each runs alone: on few samples, and added up, their figures are right in proportion only.
+    """
+    rest = dict(shares)
     chosen: dict[str, str] = {}
-    while rest and len(chosen) < most and any(share > limit for share in left.values()):
-        in_need = [n for n, share in left.items() if share > limit]
-        node = max(rest, key=lambda u: sum(rest[u].get(n, 0.0) / left[n] for n in in_need))
-        own = rest.pop(node)
-        worst = max(in_need, key=lambda n: own.get(n, 0.0))
+    while len(chosen) < most:
+        in_need = {n: e for n, e in _expected(shares, rest, noise).items() if e > limit}
+        loudness = {
+            u: sum(own.get(n, 0.0) * w for n, w in in_need.items()) for u, own in rest.items()
+        }
+        node = max(loudness, key=loudness.__getitem__, default="")
+        if not node or loudness[node] <= 0:
+            break
+        worst = max(in_need, key=in_need.__getitem__)
         chosen[node] = f"output {worst!r} is too noisy, and int8 here adds most to it"
-        left = {n: max(share - own.get(n, 0.0), 0.0) for n, share in left.items()}
+        del rest[node]
     return chosen
+
+
+def _expected(
+    shares: Mapping[str, Mapping[str, float]],
+    rest: Mapping[str, Mapping[str, float]],
+    noise: Mapping[str, float],
+) -> dict[str, float]:
+    expected = {}
+    for name, share in noise.items():
+        everything = sum(own.get(name, 0.0) for own in shares.values())
+        left = sum(own.get(name, 0.0) for own in rest.values())
+        expected[name] = share * left / everything if everything > 0 else share
+    return expected

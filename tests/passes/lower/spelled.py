@@ -85,3 +85,8 @@ def constant(reader: ir.Node, index: int) -> np.ndarray:
     array = constant_of(reader.inputs[index])
     assert array is not None
     return array
+
+
+def run_at(model: ir.Model, feed: Feed, level: OptimizationLevel) -> np.ndarray:
+    """The first output, with the runtime's optimizations at `level`."""
+    return next(iter(Session(to_bytes(model), level=level).run(feed).values()))
