@@ -118,7 +118,8 @@ def cut_region(
     made = {o for n in nodes for o in n.outputs}
     copies = [copier.node(n) for n in nodes]
     names = {v: copier.name(v) for v in outputs if v in made}
-    model = _assemble(copier, leaves, copies, names, owner) if names else None
+    inside = [v for v in weights if copier.name(v) not in constants]
+    model = _assemble(copier, leaves, inside, copies, names, owner) if names else None
     varying = _varying(nodes, {v for v in inputs.values() if not fixed(v)})
     return Cut(
         model,
@@ -203,12 +204,15 @@ def _fed(value: ir.Value) -> np.ndarray | None:
 def _assemble(
     copier: Copier,
     leaves: Sequence[ir.Value],
+    inside: Sequence[ir.Value],
     copies: Sequence[ir.Node],
     names: Mapping[ir.Value, str],
     owner: ir.Model,
 ) -> ir.Model:
-    weights = [copier.leaf(v) for v in leaves if is_weight(v) and _fed(v) is None]
-    fed = [copier.leaf(v) for v in leaves if not is_weight(v) or _fed(v) is not None]
+    """Make the model; leaves that are not `inside` it are fed."""
+    weights = [copier.leaf(v) for v in inside]
+    own = set(inside)
+    fed = [copier.leaf(v) for v in leaves if v not in own]
     for value in fed:
         value.const_value = None
     outputs = [copier.leaf(v) for v in names]

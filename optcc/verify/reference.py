@@ -15,8 +15,9 @@ from optcc.runtime.session import Session
 
 __all__ = ["open_model", "weight_bytes"]
 
-_INLINE_BYTES = 1 << 30
-"""Above this a model goes through a file: one protobuf message ends at 2 GiB."""
+_INLINE_BYTES = 64 << 20
+"""Above this a model goes through a file, whose weights the runtime maps: handing over a message
+takes several copies of them at a time."""
 
 
 @contextmanager
