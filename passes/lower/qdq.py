@@ -21,10 +21,11 @@ class QdqWriter:
 
     Args:
         graph: The graph that is changed.
+        mark: Part of the names of new nodes, where one graph has several writers.
     """
 
-    def __init__(self, graph: ir.Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: ir.Graph, mark: str = "") -> None:
+        self._graph, self._mark = graph, mark
         self._pairs: dict[ir.Value, ir.Value] = {}
         self._weights: dict[tuple[ir.Value, bytes], ir.Value] = {}
         self._zeros: dict[tuple[str, bytes], ir.Value] = {}
@@ -126,7 +127,7 @@ class QdqWriter:
         axis: int | None = None,
     ) -> ir.Node:
         attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
-        node = ir.Node("", op_type, inputs, attributes, name=f"{served}.{op_type}")
+        node = ir.Node("", op_type, inputs, attributes, name=f"{served}.{self._mark}{op_type}")
         node.outputs[0].name = fresh_name(self._graph, f"{served}.{suffix}")
         return node
 

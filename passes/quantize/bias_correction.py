@@ -32,7 +32,7 @@ __all__ = ["CorrectBias", "CorrectionOptions"]
 
 _LEAST_OPSET = 18
 _QMAX = {"vnni": 127, "avx2": 64}
-Means = dict[str, np.ndarray]
+_SPELLINGS = ("signed", "unsigned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +70,11 @@ class CorrectBias:
         opset = model.graph.opset_imports.get("", 0)
         if ctx.plan is None or ctx.ranges is None or len(feeds) < 2 or opset < _LEAST_OPSET:
             return PassResult()
-        halves = (feeds[::2], feeds[1::2])
+        spellings = _spellings(model, ctx, ctx.plan, ctx.ranges)
+        found = _means(_probe(model, ctx.plan, spellings), ctx, feeds)
         result, shifts = PassResult(), {}
-        for spelling, settings in _spellings(model, ctx, ctx.plan, ctx.ranges).items():
-            probe = _probe(model, ctx.plan, settings)
-            first, second = (_means(probe, ctx, half) for half in halves)
+        for spelling in spellings:
+            first, second = ({n: v[half] for n, v in found[spelling].items()} for half in (0, 1))
             kept = {n: _joined(first[n], second[n]) for n in first if _helps(first[n], second[n])}
             shifts[spelling] = {n: tuple(float(v) for v in kept[n]) for n in sorted(kept)}
             result.rejects += [
@@ -91,11 +91,13 @@ class _Settings:
     """What one spelling does to the units.
 
     Attributes:
+        spelling: Which one.
         grids: Of the activations.
         qmax: Of the weights.
         all_safe: Keep pairs of products safe everywhere, not only where the data is read narrow.
     """
 
+    spelling: str
     grids: Mapping[str, Grid]
     qmax: int
     all_safe: bool
@@ -107,26 +109,30 @@ def _spellings(
     signed = grids_of(plan.observed(), ranges.signed, plan.shared_scale, signed_grid)
     unsigned = unsigned_grids(model.graph, plan, ranges.unsigned)
     return {
-        "signed": _Settings(signed, _QMAX["vnni"], all_safe=False),
-        "unsigned": _Settings(unsigned, _QMAX[ctx.cpu_class], all_safe=True),
+        "signed": _Settings("signed", signed, _QMAX["vnni"], all_safe=False),
+        "unsigned": _Settings("unsigned", unsigned, _QMAX[ctx.cpu_class], all_safe=True),
     }
 
 
-def _probe(model: ir.Model, plan: QuantPlan, settings: _Settings) -> ir.Model:
-    """Return a copy of `model` whose outputs are the mean error of each unit, by its node."""
+def _probe(model: ir.Model, plan: QuantPlan, spellings: Mapping[str, _Settings]) -> ir.Model:
+    """Return a copy of `model` whose outputs are the mean errors of the units."""
     copy = clone(model)
     nodes = {n.name or "": n for n in copy.graph}
-    writer = QdqWriter(copy.graph)
     outputs = []
-    for unit in plan.units:
-        own = [nodes[n] for n in unit.nodes]
-        if unit.weight is None or unit.activations[0] not in settings.grids:
-            continue
-        axes = _averaged(own)
-        if axes is not None:
+    for spelling, settings in spellings.items():
+        writer = QdqWriter(copy.graph, f"{spelling}.")
+        for unit in plan.units:
+            if unit.weight is None or unit.activations[0] not in settings.grids:
+                continue
+            own = [nodes[n] for n in unit.nodes]
+            axes = _averaged(own)
+            if axes is None:
+                continue
             safe = settings.all_safe or is_read_narrow(unit, plan)
             twin = _twin(copy.graph, writer, own[0], unit, settings, safe)
-            outputs.append(_mean_difference(copy.graph, own[0].outputs[0], twin, axes))
+            mean = _mean_difference(copy.graph, own[0], twin, axes)
+            mean.meta["node"], mean.meta["spelling"] = own[0].name, spelling
+            outputs.append(mean)
     copy.graph.outputs[:] = outputs
     remove_dead(copy.graph)
     return copy
@@ -165,46 +171,50 @@ def _twin(
     grid = settings.grids[unit.activations[0]]
     quantized = quantized_weight(root, unit, grid, settings.qmax, safe_pairs=safe)
     inputs = [writer.pair(data, grid), writer.weight(weight, quantized), *root.inputs[2:]]
-    twin = ir.Node("", root.op_type, inputs, root.attributes.values(), name=f"{root.name}.int8")
+    twin = ir.Node(
+        "", root.op_type, inputs, root.attributes.values(), name=f"{root.name}.{settings.spelling}"
+    )
     twin.outputs[0].name = fresh_name(graph, f"{root.outputs[0].name}.int8")
     graph.insert_after(root, twin)
     return twin.outputs[0]
 
 
-def _mean_difference(graph: ir.Graph, exact: ir.Value, twin: ir.Value, axes: list[int]) -> ir.Value:
-    root, producer = exact.producer(), twin.producer()
-    assert root is not None
+def _mean_difference(graph: ir.Graph, root: ir.Node, twin: ir.Value, axes: list[int]) -> ir.Value:
+    producer = twin.producer()
     assert producer is not None
     wanted = add_constant(graph, f"{root.name}.axes", np.array(axes, np.int64))
-    minus = ir.Node("", "Sub", [exact, twin], name=f"{root.name}.error")
+    minus = ir.Node("", "Sub", [root.outputs[0], twin], name=f"{producer.name}.error")
     mean = ir.Node(
         "",
         "ReduceMean",
         [minus.outputs[0], wanted],
         [ir.AttrInt64("keepdims", 0)],
-        name=f"{root.name}.mean_error",
+        name=f"{producer.name}.mean_error",
     )
     minus.outputs[0].name = fresh_name(graph, f"{root.name}.error")
     result = mean.outputs[0]
-    result.name, result.type = fresh_name(graph, f"{root.name}.shift"), exact.type
-    result.meta["node"] = root.name
+    result.name = fresh_name(graph, f"{root.name}.shift")
+    result.type = ir.TensorType(ir.DataType.FLOAT)
     graph.insert_after(producer, [minus, mean])
     return result
 
 
-def _means(probe: ir.Model, ctx: PassContext, feeds: Sequence[Feed]) -> Means:
-    """Return the mean error per weighted node over `feeds`."""
-    names = [v.name or "" for v in probe.graph.outputs]
-    if not names:
-        return {}
-    got = ctx.run_all(probe, feeds, names)
+def _means(
+    probe: ir.Model, ctx: PassContext, feeds: Sequence[Feed]
+) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """Return per spelling and weighted node the mean error over each half of `feeds`."""
+    outputs = list(probe.graph.outputs)
+    found: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {s: {} for s in _SPELLINGS}
+    got = ctx.run_all(probe, feeds, [v.name or "" for v in outputs]) if outputs else []
     weights = [max((len(a) for a in f.values() if a.ndim), default=1) for f in feeds]
-    return {
-        str(v.meta["node"]): np.average(
-            [np.asarray(g[v.name or ""], np.float64) for g in got], axis=0, weights=weights
+    for value in outputs:
+        rows = [np.asarray(g[value.name or ""], np.float64) for g in got]
+        first, second = (
+            np.asarray(np.average(rows[half::2], axis=0, weights=weights[half::2]))
+            for half in (0, 1)
         )
-        for v in probe.graph.outputs
-    }
+        found[value.meta["spelling"]][value.meta["node"]] = first, second
+    return found
 
 
 def _helps(first: np.ndarray, second: np.ndarray) -> bool:
