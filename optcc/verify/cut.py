@@ -114,11 +114,12 @@ def cut_region(
     copier = Copier()
     inputs = {copier.leaf(v).name or "": v for v in leaves if not is_weight(v)}
     weights = [v for v in leaves if is_weight(v)]
-    constants = {copier.leaf(v).name or "": a for v in weights if (a := _fed(v)) is not None}
+    fed = {v: a for v in weights if (a := _fed(v)) is not None}
+    constants = {copier.leaf(v).name or "": a for v, a in fed.items()}
     made = {o for n in nodes for o in n.outputs}
     copies = [copier.node(n) for n in nodes]
     names = {v: copier.name(v) for v in outputs if v in made}
-    inside = [v for v in weights if copier.name(v) not in constants]
+    inside = [v for v in weights if v not in fed]
     model = _assemble(copier, leaves, inside, copies, names, owner) if names else None
     varying = _varying(nodes, {v for v in inputs.values() if not fixed(v)})
     return Cut(
