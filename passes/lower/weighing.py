@@ -40,7 +40,8 @@ def quantized_weight(
         least = least_safe_scale(numbers, axis)
     bias = bias_row(root, unit)
     if bias is not None:
-        least = np.maximum(least, np.abs(bias) / (grid.scale * _MOST_HEADROOM))
+        largest = np.abs(bias).reshape(-1, len(least)).max(axis=0)
+        least = np.maximum(least, largest / (grid.scale * _MOST_HEADROOM))
     return quantize_weight(numbers, axis, qmax, least)
 
 
@@ -59,7 +60,9 @@ def bias_row(root: ir.Node, unit: QuantUnit) -> np.ndarray | None:
     array = constant_of(root.inputs[2]) if len(root.inputs) > 2 else None
     if array is None:
         return None
-    return np.broadcast_to(np.asarray(array, np.float64).reshape(-1), (channels_of(root, unit),))
+    row = np.asarray(array, np.float64).reshape(-1)
+    groups = root.attributes.get_int("group", 1) if root.op_type == "ConvTranspose" else 1
+    return np.broadcast_to(row, (channels_of(root, unit) * groups,))
 
 
 def channels_of(root: ir.Node, unit: QuantUnit) -> int:

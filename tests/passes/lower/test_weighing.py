@@ -10,7 +10,7 @@ from optcc.graph.edit import constant_of
 from optcc.passkit.qtypes import PerAxis, QuantUnit
 from optcc.runtime.session import OptimizationLevel
 from passes.lower.tensorrt import LowerTensorrt, spelled_signed
-from passes.lower.weighing import bias_input, quantized_weight, shift_bias
+from passes.lower.weighing import bias_input, bias_row, quantized_weight, shift_bias
 from passes.quantize.grid import Grid
 from tests.models.layers import conv, samples, token_layer
 from tests.models.sketch import Sketch
@@ -47,6 +47,24 @@ def test_an_ordinary_bias_costs_no_precision() -> None:
     with_bias = quantized_weight(*_layer(np.ones(16)), grid, 127, safe_pairs=False)
     without = quantized_weight(*_layer(None), grid, 127, safe_pairs=False)
     assert np.array_equal(with_bias.scale, without.scale)
+
+
+def test_groups_of_a_transposed_convolution_share_scales_and_no_bias() -> None:
+    s = Sketch()
+    weight = s.constant("w", np.asarray(s.rng.standard_normal((6, 2, 2, 2)), "f"))
+    bias = np.array([0, 0, 0, 1e6, 0, 0], np.float32)
+    x = s.input("x", ["N", 6, 4, 4])
+    s.output(s.op("ConvTranspose", x, weight, s.constant("b", bias), group=3, name="up"), None)
+    root = s.model().graph[0]
+    unit = QuantUnit(
+        nodes=("up",), activations=("x",), output="up_out", weight="w", granularity=PerAxis(1)
+    )
+    row = bias_row(root, unit)
+    assert row is not None
+    assert row.tolist() == bias.tolist()
+    scale = quantized_weight(root, unit, Grid(0.05, 0, signed=True), 127, safe_pairs=False).scale
+    assert scale.shape == (2,)
+    assert 1e6 / (0.05 * float(scale[1])) < 2**30
 
 
 def test_a_tiny_weight_with_a_large_bias_survives_the_runtime() -> None:
