@@ -110,7 +110,7 @@ def test_sigterm_is_143(tmp_path: Path) -> None:
         import sys, types, time
         fake = types.ModuleType("optcc.driver")
         def compile_model(request, progress):
-            print("working", flush=True)
+            print("working", file=sys.__stdout__, flush=True)
             time.sleep(60)
         fake.compile_model = compile_model
         sys.modules["optcc.driver"] = fake
@@ -126,9 +126,10 @@ def test_sigterm_is_143(tmp_path: Path) -> None:
         text=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "working\n"
+    started = process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
+    assert started == "working\n", err
     assert process.returncode == 143
     assert err == ""
 
