@@ -122,9 +122,8 @@ def _calibration(work: Work) -> Calibration | None:
 def _accuracy(work: Work) -> Accuracy | None:
     if not work.accuracy:
         return None
-    evaluation, held = work.data.evaluation, work.data.held_back
-    source = evaluation.source if evaluation is not None else "seeded inputs"
-    if evaluation is not None and evaluation is held:
+    source = work.samples.source if work.samples is not None else ""
+    if work.samples is not None and work.samples is work.data.held_back:
         source = f"{source}, samples held back from calibration"
     rows = [
         _accuracy_row(a.file, "onnxruntime", _LEVELS[a.level], a.simulated, work.accuracy[a.file])

@@ -16,7 +16,7 @@ from optcc.driver.assemble import assemble
 from optcc.driver.data import choose_precision, gather_data
 from optcc.driver.emit import emit
 from optcc.driver.engines import build_engines, choose_backends
-from optcc.driver.judge import find_metric, measure
+from optcc.driver.judge import find_samples, measure
 from optcc.driver.optimize import optimize
 from optcc.driver.original import original_file
 from optcc.driver.provenance import manifest_of
@@ -93,8 +93,8 @@ def _prepared(
     timers = StageTimers()
     progress.stage("load")
     with timers.stage("load"):
-        precision, calib = choose_precision(request, progress)
         loaded = load(request.model, data_root=request.data_root)
+        precision, calib = choose_precision(request, progress)
         data = gather_data(request, loaded, precision, calib, sizes_matter=engines)
     with original_file(loaded) as original:
         yield Work(
@@ -110,7 +110,7 @@ def _prepared(
 
 
 def _work_through(work: Work, backends: list[Backend]) -> None:
-    find_metric(work)
+    find_samples(work)
     emit(work, optimize(work))
     build_engines(work, backends)
     measure(work)

@@ -10,7 +10,7 @@ from optcc.calibrate.dataset import Dataset, from_feeds
 from optcc.config.request import CpuClass, Precision
 from optcc.driver.engine_figures import measure_engines
 from optcc.driver.work import CPU_MODEL, MODEL, Artifact, Work
-from optcc.errors import BackendError
+from optcc.errors import BackendError, UnsupportedModelError, VerificationError
 from optcc.graph.signature import Dim
 from optcc.measure.accuracy import check_metric, evaluate_all
 from optcc.measure.environment import environment
@@ -22,29 +22,49 @@ from optcc.runtime.session import OptimizationLevel, Session
 from optcc.verify.probes import make_probes
 from optcc.verify.reference import open_model
 
-__all__ = ["find_metric", "measure"]
+__all__ = ["find_samples", "measure"]
 
 _THREADS = 1
 _LATENCY_FEEDS = 4
 _RUNTIME = "onnxruntime"
 
 
-def find_metric(work: Work) -> None:
-    """Decide the metric before the long work, and find out that the original runs at all."""
-    if work.data.evaluation is None:
-        return
-    work.metric = check_metric(Session(work.original), work.data.evaluation, work.request.metric)
+def find_samples(work: Work) -> None:
+    """Find samples to judge on and the metric, before the long work and the first change.
+
+    Raises:
+        UnsupportedModelError: The runtime cannot run the original, so nothing can be judged.
+    """
+    try:
+        original = Session(work.original)
+        work.samples = work.data.evaluation or _made_up_samples(work)
+        if work.samples is not None:
+            work.metric = check_metric(original, work.samples, work.request.metric)
+    except BackendError as error:
+        raise UnsupportedModelError(
+            f"ONNX Runtime cannot run {work.loaded.name}: {error.what}",
+            hint="optcc judges every result by running the original model",
+        ) from error
 
 
 def measure(work: Work) -> None:
-    """Fill in accuracy, gates and latency."""
-    samples = work.data.evaluation or _made_up_samples(work)
+    """Fill in accuracy, gates and latency.
+
+    Raises:
+        VerificationError: An artifact does not run where the original does.
+    """
+    samples = work.samples
     if samples is None:
         work.warn("the model runs on no input that could be made up: nothing was measured")
         return
     work.progress.stage("accuracy")
     with work.timers.stage("accuracy"):
-        _accuracy(work, samples)
+        try:
+            _accuracy(work, samples)
+        except BackendError as error:
+            raise VerificationError(
+                f"an optimized model does not run where the original does: {error.what}"
+            ) from error
     work.progress.stage("latency")
     with work.timers.stage("latency"):
         feeds = list(islice(_single(work, samples), _LATENCY_FEEDS))
@@ -74,7 +94,7 @@ def _accuracy(work: Work, samples: Dataset) -> None:
             Session(work.original),
             sessions,
             samples,
-            work.metric or work.request.metric,
+            work.metric,
             lambda done: work.progress.step(done, samples.samples),
         )
 

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from optcc.artifacts.output_folder import OutputFolder
 from optcc.backends.contract import BuildOutcome
+from optcc.calibrate.dataset import Dataset
 from optcc.config.request import CompileRequest
 from optcc.driver.data import Data
 from optcc.frontends.onnx_file import LoadedModel
@@ -52,6 +53,8 @@ class Work:
     """The state of one compile.
 
     Attributes:
+        samples: What the artifacts are judged on: data, else seeded inputs; None when the model
+            runs on none.
         notes: Warnings for the report, in the order they were given.
     """
 
@@ -63,6 +66,7 @@ class Work:
     loaded: LoadedModel
     data: Data
     original: Path
+    samples: Dataset | None = None
     metric: str | None = None
     passes: list[PassOutcome] = field(default_factory=list)
     decisions: list[NodeDecision] = field(default_factory=list)

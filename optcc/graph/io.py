@@ -67,9 +67,9 @@ def read_bytes(path: Path) -> bytes:
         UnsupportedModelError: It is empty or larger than a protobuf file can be.
     """
     if not path.exists():
-        raise ConfigError(f"model file {path} does not exist", where=path.name)
+        raise ConfigError(f"model file {path} does not exist")
     if not path.is_file():
-        raise ConfigError(f"{path} is not a file", where=path.name)
+        raise ConfigError(f"{path} is not a file")
     try:
         if path.stat().st_size > _FILE_LIMIT:
             raise UnsupportedModelError(

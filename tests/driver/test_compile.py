@@ -13,7 +13,7 @@ import pytest
 from optcc.artifacts.manifest import verify_folder
 from optcc.config.request import CompileRequest, Precision
 from optcc.driver import load_report, render_report
-from optcc.errors import BackendError, ConfigError, ExitCode
+from optcc.errors import BackendError, ConfigError, ExitCode, UnsupportedModelError
 from optcc.runtime.session import Session
 from tests.driver.conftest import Notes, compiled, npz
 
@@ -131,6 +131,21 @@ def test_fp32_keeps_the_function(saved, notes: Notes) -> None:
     before, after = Session(request.model).run(feed), Session(folder / "model.onnx").run(feed)
     assert before["y"].tobytes() == after["y"].tobytes()
     assert not (folder / "model.onnxruntime.onnx").exists()
+
+
+def test_a_model_that_the_runtime_cannot_run_is_refused(saved, notes: Notes) -> None:
+    mismatched = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    g (float[N, 4] x, float[M, 4] z) => (float[K, 4] y) { y = Add(x, z) }
+    """
+    rows = {"x": np.ones((4, 4), np.float32), "z": np.ones((3, 4), np.float32)}
+    folder = Path("feeds")
+    folder.mkdir()
+    np.savez(folder / "0.npz", **rows)
+    request = saved(mismatched, evaluation=str(folder))
+    with pytest.raises(UnsupportedModelError, match=r"cannot run model\.onnx"):
+        compiled(request, notes)
+    assert not request.out_folder.exists()
 
 
 def test_strict_refuses_what_has_no_labels(saved, notes: Notes) -> None:
