@@ -41,7 +41,16 @@ def simulate_narrow(model: ir.Model) -> ir.Model:
             for value in node.outputs:
                 if value.dtype in _NARROW:
                     _round(graph, value, names, keeps_type=is_main)
+    _forget_inner_shapes(made)
     return made
+
+
+def _forget_inner_shapes(model: ir.Model) -> None:
+    """Let the runtime infer them: some stem from declared outputs, whose symbols may lie."""
+    for graph in graphs_of(model):
+        for value in (v for node in graph for v in node.outputs):
+            if not value.is_graph_output():
+                value.shape = None
 
 
 def _widen_constant(value: ir.Value) -> None:
