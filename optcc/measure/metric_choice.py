@@ -181,8 +181,10 @@ def _check_top5(source: ClassOutput, outputs: Feed) -> None:
 
 def _misfit(name: str, outputs: Feed, labels: np.ndarray) -> ConfigError:
     shapes = ", ".join(f"{n} {list(a.shape)}" for n, a in outputs.items())
+    largest = "" if is_text(labels) or not labels.size else f", up to {labels.max():g}"
     return ConfigError(
-        f"the labels, {list(labels.shape)} {labels.dtype} per batch, fit no output for {name}",
+        f"the labels, {list(labels.shape)} {labels.dtype} per batch{largest}, "
+        f"fit no output for {name}",
         hint=f"the outputs are {shapes}; another measure is --metric module:callable",
     )
 

@@ -285,7 +285,7 @@ def test_a_bad_metric_of_the_user_is_a_config_error(metric_module, metric, messa
         ("top3", 10, LABELS, "--metric top3 is not known"),
         ("nowhere_module:f", 10, LABELS, "cannot be loaded"),
         ("top5", 4, LABELS % 4, "means nothing for 4 classes"),
-        ("top1", 4, LABELS, "fit no output for top1"),
+        ("top1", 4, LABELS, r"up to \d+, fit no output for top1"),
         ("top1", 10, LABELS + 0.5, "fit no output for top1"),
         ("mae", 10, LABELS, "fit no output for mae"),
         ("f1", 10, np.array(["a"] * 200), "fit no output for f1"),
