@@ -18,11 +18,7 @@ LEAST_SQNR_DB = 20.0
 
 _FEWEST, _MOST_NEEDED = 30, 1000
 _FEWEST_WITHOUT_LABELS = 8
-_ENOUGH_FOR_A_SHARE = 250
-"""From here on the measured share decides: its standard error at the limit is below 0.9 points."""
-
 _CLEARLY_BELOW_DB = 6.0
-_UNCHANGED_DB = 60.0
 _DOUBT = 0.025
 
 
@@ -81,7 +77,7 @@ def _drop_gate(max_drop: float, file: str, row: AccuracyFigures, drop: float) ->
     value = f"{drop:.2f} points"
     if interval is not None:
         value += f" (95 % interval {interval[0]:.2f} to {interval[1]:.2f})"
-    enough = row.samples >= fewest_samples(max_drop) or _is_unchanged(row)
+    enough = row.samples >= fewest_samples(max_drop)
     exceeds = drop > max_drop + 1e-9
     surely = exceeds and interval is not None and interval[0] > max_drop
     return GateResult(
@@ -90,13 +86,6 @@ def _drop_gate(max_drop: float, file: str, row: AccuracyFigures, drop: float) ->
         value=f"{value}, {row.samples} samples",
         passed=(not exceeds) if enough else (False if surely else None),
         file=file,
-    )
-
-
-def _is_unchanged(row: AccuracyFigures) -> bool:
-    """Whether every output is the original's but for rounding; few samples show that as well."""
-    return bool(row.outputs) and all(
-        o.sqnr_db is None or o.sqnr_db >= _UNCHANGED_DB for o in row.outputs
     )
 
 
@@ -117,10 +106,9 @@ def _agreement_gate(
 ) -> GateResult:
     reached = agreement >= LEAST_AGREEMENT
     passed: bool | None = reached
-    if row.samples < _ENOUGH_FOR_A_SHARE:
+    if row.samples < round(1 / (1 - LEAST_AGREEMENT)):
         near = output.sqnr_db is None or output.sqnr_db >= LEAST_SQNR_DB
-        sure = reached and (near or row.samples >= round(1 / (1 - LEAST_AGREEMENT)))
-        sure = sure and row.samples >= _FEWEST_WITHOUT_LABELS
+        sure = reached and near and row.samples >= _FEWEST_WITHOUT_LABELS
         passed = True if sure else (False if _surely_below(agreement, row.samples) else None)
     return GateResult(
         name=f"agreement of {output.name}",
