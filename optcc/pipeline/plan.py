@@ -1,6 +1,8 @@
 """A pipeline as a value: stages of pass names, read from TOML and validated before anything runs.
 
 ```toml
+extends = "fp32"          # a shipped preset whose stages come first
+
 [[stage]]
 name = "simplify"
 passes = ["fold.constants", "fuse.conv-batchnorm"]
@@ -111,16 +113,26 @@ def parse_plan(text: str, *, name: str) -> Plan:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"plan {name!r} is no TOML: {error}", where=name) from error
-    _only_known(table, ("stage",), name)
+    _only_known(table, ("extends", "stage"), name)
     rows = table.get("stage", [])
-    if not isinstance(rows, list) or not rows:
+    if not isinstance(rows, list) or not (rows or "extends" in table):
         raise ConfigError(f"plan {name!r} has no [[stage]]", where=name)
-    stages = tuple(_stage(row, name) for row in rows)
+    stages = (*_inherited(table.get("extends"), name), *(_stage(row, name) for row in rows))
     names = [s.name for s in stages]
     for stage_name in names:
         if names.count(stage_name) > 1:
             raise ConfigError(f"stage {stage_name!r} appears twice", where=name)
     return Plan(name, stages)
+
+
+def _inherited(preset: object, where: str) -> tuple[Stage, ...]:
+    if preset is None:
+        return ()
+    if not isinstance(preset, str):
+        raise ConfigError(f"extends is {preset!r}, it must be the name of a preset", where=where)
+    if preset == where:
+        raise ConfigError(f"plan {where!r} extends itself", where=where)
+    return load_plan(preset).stages
 
 
 def _stage(row: Mapping[str, object], where: str) -> Stage:

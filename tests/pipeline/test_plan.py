@@ -60,12 +60,22 @@ def test_equal_texts_give_equal_plans():
         (ONE + 'branch = "yes"', "must be true or false"),
         (ONE + 'assumes = ["luck"]', "no fact 'luck'"),
         (ONE + ONE, "appears twice"),
+        ("extends = 3\n" + ONE, "extends is 3"),
+        ('extends = "int4"\n' + ONE, "no preset 'int4'"),
+        ('extends = "test"\n' + ONE, "extends itself"),
+        ('extends = "fp32"\n[[stage]]\nname = "simplify"\npasses = ["a"]', "appears twice"),
     ],
 )
 def test_a_malformed_plan_says_what_is_wrong(text, words):
     with pytest.raises(ConfigError) as caught:
         parse_plan(text, name="test")
     assert words in caught.value.what
+
+
+def test_a_plan_that_extends_a_preset_begins_with_its_stages():
+    made = parse_plan('extends = "fp32"\n' + ONE, name="mine")
+    assert made.stages[:-1] == load_plan("fp32").stages
+    assert made.stages[-1] == parse_plan(ONE, name="p").stages[0]
 
 
 def test_a_misspelt_key_gets_a_suggestion():
