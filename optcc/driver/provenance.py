@@ -34,6 +34,11 @@ def manifest_of(work: Work) -> bytes:
             "calibrator": request.calibrator.value,
             "verify": request.verify.value,
             "keep_going": request.keep_going,
+            "passes": list(request.passes.run),
+            "only_pass": list(request.passes.only),
+            "skip_pass": list(request.passes.skip),
+            "surgeons": [_surgeon(text) for text in request.passes.surgeons],
+            "recipe": describe_source(request.recipe) if request.recipe is not None else None,
         },
         versions=package_versions(),
         seeds={"seed": request.seed},
@@ -48,6 +53,16 @@ def _source(request: CompileRequest, text: str | None) -> object:
         if path.exists():
             return describe_source(path)
     return text
+
+
+def _surgeon(text: str) -> object:
+    path, _, function = text.rpartition(":")
+    return {"function": function, "file": describe_source(Path(path))}
+
+
+def _base_of_function(text: str) -> str:
+    path, _, function = text.rpartition(":")
+    return f"{Path(path).name}:{function}"
 
 
 def reproduce_line(request: CompileRequest, data: Data) -> str:
@@ -72,6 +87,11 @@ def _options(request: CompileRequest, data: Data) -> list[tuple[str, str]]:
         ("--cpu-class", request.cpu_class.value),
         ("--calibrator", request.calibrator.value),
         ("--verify", request.verify.value),
+        ("--recipe", request.recipe.name if request.recipe is not None else None),
+        *(("--passes", name) for name in request.passes.run),
+        *(("--only-pass", name) for name in request.passes.only),
+        *(("--skip-pass", name) for name in request.passes.skip),
+        *(("--surgeon", _base_of_function(text)) for text in request.passes.surgeons),
         ("--seed", str(request.seed)),
     ]
     defaults = {

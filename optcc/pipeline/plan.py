@@ -30,7 +30,7 @@ from optcc.pipeline.registry import PassRegistry
 
 __all__ = ["Plan", "Stage", "load_plan", "parse_plan", "preset_names", "validate_plan"]
 
-_STAGE_KEYS = ("name", "passes", "repeat_until_stable", "assumes", "branch")
+_STAGE_KEYS = ("name", "passes", "repeat_until_stable", "assumes", "branch", "open")
 _MOST_REPEATS = 64
 
 
@@ -44,6 +44,7 @@ class Stage:
         repeat_until_stable: Most rounds; a round that changes nothing is the last one.
         assumes: Facts that the driver establishes before the stage (ranges by calibration).
         branch: The stage works on a copy of the model; later stages start from the trunk.
+        open: The stage whose passes a user may choose; passes that are added join it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Stage:
     repeat_until_stable: int = 1
     assumes: frozenset[Fact] = frozenset()
     branch: bool = False
+    open: bool = False
 
     def __post_init__(self) -> None:
         if not self.passes:
@@ -138,21 +140,26 @@ def _inherited(preset: object, where: str) -> tuple[Stage, ...]:
 def _stage(row: Mapping[str, object], where: str) -> Stage:
     _only_known(row, _STAGE_KEYS, where)
     repeats = row.get("repeat_until_stable", 1)
-    branch = row.get("branch", False)
     stage_name = row.get("name")
     if not isinstance(stage_name, str) or not stage_name:
         raise ConfigError(f"a stage has the name {stage_name!r}, it must be text", where=where)
     if not isinstance(repeats, int) or isinstance(repeats, bool):
         raise ConfigError(f"repeat_until_stable is {repeats!r}, not a number", where=stage_name)
-    if not isinstance(branch, bool):
-        raise ConfigError(f"branch is {branch!r}, it must be true or false", where=stage_name)
     return Stage(
         name=stage_name,
         passes=_texts(row, "passes", stage_name),
         repeat_until_stable=repeats,
         assumes=frozenset(_fact(t, stage_name) for t in _texts(row, "assumes", stage_name)),
-        branch=branch,
+        branch=_switch(row, "branch", stage_name),
+        open=_switch(row, "open", stage_name),
     )
+
+
+def _switch(row: Mapping[str, object], key: str, where: str) -> bool:
+    value = row.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key} is {value!r}, it must be true or false", where=where)
+    return value
 
 
 def _texts(row: Mapping[str, object], key: str, where: str) -> tuple[str, ...]:
