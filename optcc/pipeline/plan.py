@@ -2,6 +2,7 @@
 
 ```toml
 extends = "fp32"          # a shipped preset whose stages come first
+without = ["fuse.pad"]    # passes of those stages that are left out
 
 [[stage]]
 name = "simplify"
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.resources import files
 
@@ -115,11 +116,11 @@ def parse_plan(text: str, *, name: str) -> Plan:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"plan {name!r} is no TOML: {error}", where=name) from error
-    _only_known(table, ("extends", "stage"), name)
+    _only_known(table, ("extends", "without", "stage"), name)
     rows = table.get("stage", [])
     if not isinstance(rows, list) or not (rows or "extends" in table):
         raise ConfigError(f"plan {name!r} has no [[stage]]", where=name)
-    stages = (*_inherited(table.get("extends"), name), *(_stage(row, name) for row in rows))
+    stages = (*_inherited(table, name), *(_stage(row, name) for row in rows))
     names = [s.name for s in stages]
     for stage_name in names:
         if names.count(stage_name) > 1:
@@ -127,14 +128,21 @@ def parse_plan(text: str, *, name: str) -> Plan:
     return Plan(name, stages)
 
 
-def _inherited(preset: object, where: str) -> tuple[Stage, ...]:
+def _inherited(table: Mapping[str, object], where: str) -> tuple[Stage, ...]:
+    preset, without = table.get("extends"), _texts(table, "without", where)
     if preset is None:
         return ()
     if not isinstance(preset, str):
         raise ConfigError(f"extends is {preset!r}, it must be the name of a preset", where=where)
     if preset == where:
         raise ConfigError(f"plan {where!r} extends itself", where=where)
-    return load_plan(preset).stages
+    plan = load_plan(preset)
+    for name in without:
+        if name not in plan.pass_names():
+            raise ConfigError(f"{preset!r} has no pass {name!r} to leave out", where=where)
+    return tuple(
+        replace(s, passes=tuple(p for p in s.passes if p not in without)) for s in plan.stages
+    )
 
 
 def _stage(row: Mapping[str, object], where: str) -> Stage:

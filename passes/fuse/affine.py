@@ -57,12 +57,13 @@ class AffineFold(RewritePass):
 
 
 def scale_and_shift_of(
-    m: Match, *, rank: int, axis: int, channels: int
+    m: Match, node: ir.Node, *, rank: int, axis: int, channels: int
 ) -> tuple[np.ndarray | None, np.ndarray]:
-    """Return s (None when it is 1) and t of root = s * v + t, each [channels] in float64.
+    """Return s (None when it is 1) and t of node(v, k) = s * v + t, each [channels] in float64.
 
     Args:
-        m: Its root is Add, Sub, Mul or Div, with the constant `k` as second operand.
+        m: Binds the constant `k`, the second operand.
+        node: Add, Sub, Mul or Div.
         rank: Of the value v.
         axis: Channel axis of v.
         channels: Size of that axis.
@@ -73,7 +74,7 @@ def scale_and_shift_of(
     vector = per_channel(m.array("k"), rank, axis, channels)
     if vector is None:
         raise Reject(f"constant {m.value('k').name!r} is not one number per output channel")
-    kind = m.root.op_type
+    kind = node.op_type
     if kind in ("Add", "Sub"):
         return None, vector if kind == "Add" else -vector
     if kind == "Mul":

@@ -33,7 +33,7 @@ class FuseConvAffine(AffineFold):
         """Scale output channels; see `AffineFold.folded`."""
         conv, w, b = m.node("weighted"), m.array("w"), m.optional_array("b")
         channels = output_channels(conv, w.shape)
-        scale, shift = scale_and_shift_of(m, rank=w.ndim, axis=1, channels=channels)
+        scale, shift = scale_and_shift_of(m, m.root, rank=w.ndim, axis=1, channels=channels)
         old = np.zeros(channels) if b is None else b.astype(np.float64)
         bias = narrow(old * (1.0 if scale is None else scale) + shift, w, "bias")
         if scale is None:

@@ -39,7 +39,7 @@ class FuseGemmAffine(AffineFold):
         """Scale columns; see `AffineFold.folded`."""
         gemm, w = m.node("weighted"), m.array("w")
         columns = column_count(gemm, w.shape)
-        scale, shift = scale_and_shift_of(m, rank=2, axis=1, channels=columns)
+        scale, shift = scale_and_shift_of(m, m.root, rank=2, axis=1, channels=columns)
         old = column_bias(gemm, m.optional_array("c"), columns)
         bias = narrow(old * (1.0 if scale is None else scale) + shift, w, "bias")
         if scale is None:
