@@ -21,6 +21,7 @@ from optcc.cli.options import (
     names,
     selection,
 )
+from optcc.config.preprocessing import Preprocessing, parse_numbers
 from optcc.config.request import Calibrator, CompileRequest, CpuClass, VerifyMode
 from optcc.errors import ConfigError, VerificationError
 
@@ -72,6 +73,21 @@ def compile_command(  # one parameter per option: this is how typer reads them
         str | None,
         typer.Option(metavar="SPEC", help="Dynamic inputs: 'x:1x3x224x224..8x3x224x224'."),
     ] = None,
+    input_dtype: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", help="Callers hand over uint8 or float32; see --mean."),
+    ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(metavar="M,M,M", help="Put (x * scale - mean) / std in front of the model."),
+    ] = None,
+    std: Annotated[str | None, typer.Option(metavar="S,S,S", help="See --mean.")] = None,
+    input_scale: Annotated[
+        str, typer.Option(metavar="K", help="See --mean; 1/255 for means of 0 to 1.")
+    ] = "1",
+    swap_channels: Annotated[
+        bool, typer.Option("--swap-channels", help="Callers hand over BGR for RGB.")
+    ] = False,
     cpu_class: Annotated[
         CpuClass, typer.Option(help="CPUs that the ONNX Runtime artifact is for.")
     ] = CpuClass.VNNI,
@@ -129,6 +145,13 @@ def compile_command(  # one parameter per option: this is how typer reads them
         ranges=ranges,
         passes=selection(passes, only_pass, skip_pass, surgeon),
         recipe=recipe,
+        preprocessing=Preprocessing(
+            dtype=input_dtype,
+            mean=parse_numbers("--mean", mean),
+            std=parse_numbers("--std", std),
+            scale=parse_numbers("--input-scale", input_scale)[0],
+            swap=swap_channels,
+        ),
     )
     from optcc.driver import compile_model  # heavy imports stay out of `optcc --help`
 

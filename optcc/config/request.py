@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from optcc.config.preprocessing import Preprocessing
 from optcc.config.selection import PassSelection
 from optcc.errors import ConfigError
 
@@ -63,6 +64,7 @@ class CompileRequest:
         ranges: Path of a saved ranges.json, or None.
         passes: Changes to the preset's passes that options ask for.
         recipe: TOML file with further changes, or None.
+        preprocessing: What is put in front of the model's input.
     """
 
     model: Path
@@ -86,6 +88,7 @@ class CompileRequest:
     ranges: Path | None = None
     passes: PassSelection = field(default_factory=PassSelection)
     recipe: Path | None = None
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
     def __post_init__(self) -> None:
         if self.max_drop is not None and not 0 <= self.max_drop <= 100:

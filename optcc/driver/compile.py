@@ -24,6 +24,7 @@ from optcc.driver.provenance import manifest_of
 from optcc.driver.work import Work
 from optcc.errors import BackendError, ExitCode, VerificationError
 from optcc.frontends.onnx_file import load
+from optcc.frontends.preprocessing import with_preprocessing
 from optcc.measure.resources import PeakMemory, StageTimers
 from optcc.progress import Progress
 from optcc.report.codec import encode
@@ -95,6 +96,8 @@ def _prepared(
     progress.stage("load")
     with timers.stage("load"):
         loaded = load(request.model, data_root=request.data_root)
+        if request.preprocessing:
+            loaded = with_preprocessing(loaded, request.preprocessing)
         precision, calib = choose_precision(request, progress)
         plan, registry = planned(precision, chosen(request))
         data = gather_data(request, loaded, precision, calib, sizes_matter=engines)
