@@ -67,8 +67,10 @@ def test_each_operator_works_in_the_other_order(step):
 
 @settings(deadline=None, max_examples=25)
 @given(
-    order=st.sampled_from(list(permutations(range(4)))),
-    steps=st.lists(st.sampled_from(["relu", "softmax", "softmax 1", "mean", "scalar"]), max_size=3),
+    order=st.sampled_from(list(permutations(range(4)))[1:]),
+    steps=st.lists(
+        st.sampled_from(["relu", "softmax", "softmax 1", "scalar"]), max_size=3, unique=True
+    ),
 )
 def test_every_order_of_axes(order, steps):
     s = Sketch()
