@@ -25,6 +25,7 @@ PASSES = [
     "passes.fuse.clip_chain:FuseClipChain",
     "passes.fuse.hard_sigmoid:FuseHardSigmoid",
     "passes.fuse.hard_swish:FuseHardSwish",
+    "passes.fuse.layernorm:FuseLayerNorm",
     "passes.fuse.pad:FusePad",
     "passes.fuse.conv_batchnorm:FuseConvBatchNorm",
     "passes.fuse.gemm_batchnorm:FuseGemmBatchNorm",
