@@ -15,17 +15,21 @@ from optcc.passkit.pattern import OneOf, Op, Pattern, any_, maybe, one_of, op, s
 from optcc.passkit.rewrite import Reject, refuse
 
 __all__ = [
-    "cast_type",
     "epsilon_of",
-    "fitting",
     "inverse_root",
     "mean_of",
     "over_root",
+    "refuse_other_axes",
+    "refuse_scale_behind",
     "scale_of",
-    "sole_reader",
+    "sized",
     "trailing_sizes",
     "with_constant",
+    "within_casts",
 ]
+
+
+_HALVES = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
 
 def mean_of(value: Pattern) -> Op:
@@ -105,7 +109,7 @@ def _axes_of(mean: ir.Node, rank: int) -> tuple[int, ...]:
     return tuple(sorted(a % rank for a in given)) if rank else ()
 
 
-def fitting(value: ir.Value, rank: int, sizes: Sequence[int]) -> bool:
+def _fitting(value: ir.Value, rank: int, sizes: Sequence[int]) -> bool:
     """Tell whether the constant `value` varies over the last axes only, and adds no dims.
 
     Args:
@@ -121,22 +125,40 @@ def fitting(value: ir.Value, rank: int, sizes: Sequence[int]) -> bool:
     return all(d == 1 for d in padded[: rank - len(sizes)]) and all(d in (1, s) for d, s in last)
 
 
-def scale_of(
-    m: Match, name: str, graph: ir.Graph, sizes: Sequence[int], role: str
-) -> ir.Value | None:
-    """Return the constant bound to `name` with exactly the dims `sizes`; None when unbound.
+def refuse_other_axes(value: ir.Value, x: ir.Value, sizes: Sequence[int]) -> None:
+    """Refuse a constant that varies over more than the averaged axes of `x`."""
+    fits = _fitting(value, known_rank(x) or 0, sizes)
+    refuse(not fits, f"constant {value.name!r} varies over axes that are not averaged")
 
-    It is the same value where the dims are so already, else a new constant called after the
-    output and `role`.
-    """
-    if not m.has(name):
-        return None
+
+def refuse_scale_behind(m: Match, sizes: Sequence[int]) -> None:
+    """Refuse what an instance normalization does: one scale per channel, means over the rest."""
+    reader = _sole_reader(m.root)
+    if m.has("scale") or reader is None or reader.op_type != "Mul":
+        return
+    for value in reader.inputs:
+        if value is not None and is_constant(value):
+            refuse_other_axes(value, m.value("x"), sizes)
+
+
+def scale_of(m: Match, graph: ir.Graph, sizes: Sequence[int]) -> ir.Value:
+    """Return the constant bound to "scale" with exactly the dims `sizes`, or one of ones."""
+    if m.has("scale"):
+        return sized(m, "scale", graph, sizes)
+    dtype = m.value("x").dtype
+    assert dtype is not None
+    ones = np.ones(tuple(sizes), dtype.numpy())
+    return add_constant(graph, f"{m.outputs[0].name}.scale", ones)
+
+
+def sized(m: Match, name: str, graph: ir.Graph, sizes: Sequence[int]) -> ir.Value:
+    """Return the constant bound to `name` with exactly the dims `sizes`: itself or a new one."""
     if m.value(name).shape == ir.Shape(sizes):
         return m.value(name)
     array = m.array(name)
     last = array.reshape(((1,) * len(sizes) + array.shape)[-len(sizes) :])
     spread = np.ascontiguousarray(np.broadcast_to(last, tuple(sizes)))
-    return add_constant(graph, f"{m.outputs[0].name}.{role}", spread)
+    return add_constant(graph, f"{m.outputs[0].name}.{name}", spread)
 
 
 def with_constant(m: Match, op_type: str, name: str, sizes: Sequence[int]) -> Match:
@@ -145,17 +167,33 @@ def with_constant(m: Match, op_type: str, name: str, sizes: Sequence[int]) -> Ma
     Returns:
         The longer match with the constant bound to `name`, or `m`.
     """
-    reader, rank = sole_reader(m.root), known_rank(m.value("x"))
+    reader, rank = _sole_reader(m.root), known_rank(m.value("x"))
     if reader is None or reader.op_type != op_type or reader.domain != "" or rank is None:
         return m
     others = [v for v in reader.inputs if v is not None and v is not m.root.outputs[0]]
-    if len(others) != 1 or not is_constant(others[0]) or not fitting(others[0], rank, sizes):
+    if len(others) != 1 or not is_constant(others[0]) or not _fitting(others[0], rank, sizes):
         return m
     values = {**m.values, name: others[0]}
     return replace(m, root=reader, values=values, region=(*m.region, reader))
 
 
-def sole_reader(node: ir.Node) -> ir.Node | None:
+def within_casts(m: Match) -> Match:
+    """Take in a Cast of x to float and one of the result back to the type that x had."""
+    widen, narrow = m.value("x").producer(), _sole_reader(m.root)
+    before = None if widen is None else widen.inputs[0]
+    if widen is None or before is None or narrow is None:
+        return m
+    fits = before.dtype in _HALVES and _cast_type(narrow) is before.dtype
+    if not fits or _cast_type(widen) is not ir.DataType.FLOAT or widen.graph is not m.root.graph:
+        return m
+    inside = set(m.region)
+    if any(u.node not in inside for u in widen.outputs[0].uses()):
+        return m
+    region = (widen, *m.region, narrow)
+    return replace(m, root=narrow, values={**m.values, "x": before}, region=region)
+
+
+def _sole_reader(node: ir.Node) -> ir.Node | None:
     """Return the node that alone reads the result of `node`, in the same graph."""
     value = node.outputs[0]
     users = {use.node for use in value.uses()}
@@ -165,7 +203,7 @@ def sole_reader(node: ir.Node) -> ir.Node | None:
     return user if user.graph is node.graph else None
 
 
-def cast_type(node: ir.Node | None) -> ir.DataType | None:
+def _cast_type(node: ir.Node | None) -> ir.DataType | None:
     """Return the type that a Cast gives, or None when `node` is no Cast."""
     if node is None or node.op_type != "Cast" or node.domain != "":
         return None

@@ -26,6 +26,7 @@ PASSES = [
     "passes.fuse.hard_sigmoid:FuseHardSigmoid",
     "passes.fuse.hard_swish:FuseHardSwish",
     "passes.fuse.layernorm:FuseLayerNorm",
+    "passes.fuse.rmsnorm:FuseRmsNorm",
     "passes.fuse.pad:FusePad",
     "passes.fuse.conv_batchnorm:FuseConvBatchNorm",
     "passes.fuse.gemm_batchnorm:FuseGemmBatchNorm",
