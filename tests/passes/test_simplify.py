@@ -25,6 +25,7 @@ PASSES = [
     "passes.fuse.clip_chain:FuseClipChain",
     "passes.fuse.hard_sigmoid:FuseHardSigmoid",
     "passes.fuse.hard_swish:FuseHardSwish",
+    "passes.fuse.gelu:FuseGelu",
     "passes.fuse.layernorm:FuseLayerNorm",
     "passes.fuse.rmsnorm:FuseRmsNorm",
     "passes.fuse.pad:FusePad",
