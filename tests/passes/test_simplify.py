@@ -35,6 +35,7 @@ PASSES = [
     "passes.fuse.gemm_affine:FuseGemmAffine",
     "passes.fuse.matmul_scale:FuseMatMulScale",
     "passes.fuse.conv_activation:FuseConvActivation",
+    "passes.fuse.layernorm_linear:FuseLayerNormLinear",
     "passes.fuse.sibling_matmul:FuseSiblingMatMul",
     "passes.fuse.matmul_bias:FuseMatMulBias",
     "passes.eliminate.duplicates:EliminateDuplicates",
