@@ -33,6 +33,7 @@ PASSES = [
     "passes.fuse.matmul_scale:FuseMatMulScale",
     "passes.fuse.conv_activation:FuseConvActivation",
     "passes.fuse.qkv:FuseQkv",
+    "passes.fuse.attention:FuseAttention",
     "passes.fuse.matmul_bias:FuseMatMulBias",
     "passes.eliminate.duplicates:EliminateDuplicates",
     "passes.eliminate.dead:EliminateDead",
