@@ -118,7 +118,9 @@ def _shown(s: Sketch, x: ir.Value) -> ir.Value:
 
 def _by(op_type: str, *dims: int, number: float = 0.5):
     def twist(s: Sketch, x: ir.Value) -> ir.Value:
-        return s.op(op_type, x, s.constant("factor", np.full(dims, number, np.float32)), name="twist")
+        return s.op(
+            op_type, x, s.constant("factor", np.full(dims, number, np.float32)), name="twist"
+        )
 
     return twist
 
