@@ -29,7 +29,10 @@ __all__ = ["Core", "core_at", "is_finite"]
 _LIMIT = 12
 """Nodes between a product and its Softmax, or behind that; real cores have up to five."""
 
-_THROUGH = ("Cast", "Identity")
+_DATA = {"Where": (1, 3), **dict.fromkeys(("Div", "Dropout", "Reshape", "Sub"), (0, 1))}
+"""The range of inputs that hold numbers, where not all do."""
+
+_THROUGH = ("Cast", "Identity", "Reshape")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +88,7 @@ def core_at(root: ir.Node) -> Core | None:
         return None
     product, *between = steps
     _refuse_softmax(softmax)
+    _refuse_other_rows([*between, *later])
     guard = _guard(softmax, later)
     masks, on_scores = _read_steps(product, between)
     q, k = product.inputs
@@ -134,9 +138,7 @@ def _toward(
 
 def _data_inputs(node: ir.Node) -> list[ir.Value]:
     """Return the inputs whose numbers the output may hand on."""
-    first, last = {"Where": (1, 3), "Dropout": (0, 1), "Sub": (0, 1), "Div": (0, 1)}.get(
-        node.op_type, (0, len(node.inputs))
-    )
+    first, last = _DATA.get(node.op_type, (0, len(node.inputs)))
     return [v for v in node.inputs[first:last] if v is not None and not is_constant(v)]
 
 
@@ -144,6 +146,14 @@ def _refuse_softmax(softmax: ir.Node) -> None:
     axis, rank = softmax.attributes.get_int("axis", -1), known_rank(softmax.inputs[0])
     last = axis == -1 or (rank is not None and axis == rank - 1)
     refuse(not last, f"{softmax.name!r} is over axis {axis}, not over the last one")
+
+
+def _refuse_other_rows(nodes: list[ir.Node]) -> None:
+    for node in (n for n in nodes if n.op_type == "Reshape"):
+        lasts = [
+            v.shape[-1] for v in (node.inputs[0], node.outputs[0]) if v is not None and v.shape
+        ]
+        refuse(len(set(lasts)) > 1, f"{node.name!r} gives the scores other rows")
 
 
 def _guard(softmax: ir.Node, later: list[ir.Node]) -> ir.Node | None:
@@ -190,7 +200,7 @@ def _read_steps(product: ir.Node, between: list[ir.Node]) -> tuple[list[ir.Value
             refuse(cast is not None, f"{node.name!r} scales after the scores are cast")
         elif node.op_type == "Cast":
             cast = node
-        elif node.op_type != "Identity":
+        elif node.op_type not in ("Identity", "Reshape"):
             masks.append(_mask(node, scores))
         scores = node.outputs[0]
     return masks, factors

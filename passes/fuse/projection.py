@@ -10,13 +10,12 @@ import onnx_ir as ir
 from optcc.graph.edit import constant_of, is_constant
 from optcc.graph.shapes import known_rank, static_dims
 from optcc.passkit.rewrite import Reject, refuse
-from passes.fuse.channels import FLOATS, per_channel
+from passes.fuse.channels import FLOATS, narrow, per_channel
 from passes.fuse.columns import column_bias, column_count
 
 __all__ = ["Kind", "Projection", "projection_at"]
 
 _NARROW = frozenset({ir.DataType.INT8, ir.DataType.UINT8})
-_KEPT = ("output_dtype", "block_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,7 @@ def _gemm_bias(node: ir.Node, columns: int) -> np.ndarray | None:
     array = constant_of(c)
     if array is None:
         raise Reject(f"its bias {c.name!r} is not constant")
-    return column_bias(node, array, columns)
+    return narrow(column_bias(node, array, columns), array, "bias").astype(np.float64)
 
 
 def _added_bias(node: ir.Node, columns: int) -> tuple[np.ndarray | None, ir.Node | None]:

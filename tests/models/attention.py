@@ -55,7 +55,15 @@ def _causal(s: Sketch) -> ir.Value:
     return s.constant("causal", np.triu(np.full((5, 5), -1e9, np.float32), 1))
 
 
+def _flat(s: Sketch, x: ir.Value) -> ir.Value:
+    """Batch and heads as one axis, apart only for the mask."""
+    flat = s.op("Reshape", x, s.integers("flat", -1, 5, 5))
+    apart = s.op("Reshape", flat, s.integers("apart", -1, 4, 5, 5))
+    return s.op("Add", apart, _bias(s), name="masked")
+
+
 MASKS: dict[str, Scores] = {
+    "reshaped": _flat,
     "none": lambda s, x: x,
     "added": lambda s, x: s.op("Add", x, _bias(s), name="masked"),
     "added-left": lambda s, x: s.op("Add", _bias(s), x, name="masked"),

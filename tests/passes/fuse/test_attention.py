@@ -47,6 +47,7 @@ def test_every_scale_becomes_one_factor_on_q(scale: str, mask: str) -> None:
         ("where", "mask chosen"),
         ("where-swapped", "mask chosen"),
         ("two", "mask added and added"),
+        ("reshaped", "mask added"),
     ],
 )
 @pytest.mark.parametrize("scale", ["none", "q"])
@@ -141,6 +142,11 @@ def _dropout(training: bool | None):
     return twist
 
 
+def _squeezed(s: Sketch, x: ir.Value) -> ir.Value:
+    other = s.op("Reshape", x, s.integers("t", 0, 4, 25, 1), name="other")
+    return s.op("Reshape", other, s.integers("u", 0, 4, 5, 5))
+
+
 NEAR = {
     "axis": ({"axis": 2}, "'softmax' is over axis 2, not over the last one"),
     "late-mask": (
@@ -180,6 +186,10 @@ NEAR = {
     "mask-first": (
         {"mask": "added", "twist": {"masked": _by("Mul")}},
         "'twist' scales after the mask",
+    ),
+    "other-rows": (
+        {"twist": {"masked": _squeezed}},
+        "'other' gives the scores other rows",
     ),
     "positive-fill": (
         {
