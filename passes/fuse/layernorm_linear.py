@@ -23,6 +23,9 @@ from passes.quantize.relax import some_feeds
 __all__ = ["FuseLayerNormLinear"]
 
 
+_SHAPES = frozenset({"Shape", "Size"})
+"""Readers that do not care what the numbers are."""
+
 _ROWS = 8
 """Samples that the noise in int8 is judged on."""
 
@@ -194,8 +197,8 @@ def _readers(node: ir.Node) -> list[Linear]:
     value, scale = node.outputs[0], node.inputs[1]
     refuse(value.is_graph_output(), f"{value.name!r} is a graph output")
     refuse(any(v.uses() for v in node.outputs[1:]), "its statistics are read")
-    uses = value.uses()
-    refuse(not uses, "nothing reads it")
+    uses = [u for u in value.uses() if u.node.op_type not in _SHAPES or u.node.domain != ""]
+    refuse(not uses, "no product reads it")
     refuse(value.dtype not in FLOATS, f"the type of {value.name!r} is not float")
     dims = static_dims(scale)
     assert dims is not None

@@ -139,6 +139,15 @@ def test_leaves_other_readers_alone(where: str) -> None:
     assert to_bytes(model) == before
 
 
+def test_readers_of_the_shape_do_not_count() -> None:
+    s = _model()
+    shape = s.op("Shape", s.graph.node("norm").outputs[0])
+    s.output(shape, [3], ir.DataType.INT64)
+    model = s.model()
+    keeps(FuseLayerNormLinear(), model, _feeds(model))
+    assert _is_plain(model)
+
+
 def test_leaves_a_graph_output_alone() -> None:
     s = _model()
     s.output(s.graph.node("norm").outputs[0], None)
