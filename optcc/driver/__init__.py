@@ -2,6 +2,7 @@
 
 from optcc.backends.doctor import diagnose
 from optcc.driver.compile import Outcome, compile_model
+from optcc.driver.explanation import explain
 from optcc.driver.inspection import inspect_file, list_passes
 from optcc.driver.reports import load_report, render_report
 
@@ -9,6 +10,7 @@ __all__ = [
     "Outcome",
     "compile_model",
     "diagnose",
+    "explain",
     "inspect_file",
     "list_passes",
     "load_report",
