@@ -18,6 +18,7 @@ from optcc.cli.explain import explain_command
 from optcc.cli.inspect import inspect_command
 from optcc.cli.listing import doctor_command, passes_command
 from optcc.cli.report import report_command
+from optcc.cli.verify import verify_command
 from optcc.errors import ConfigError, ExitCode, OptccError
 
 __all__ = ["app", "main", "run"]
@@ -37,6 +38,7 @@ app.command("compile")(compile_command)
 app.command("report")(report_command)
 app.command("inspect")(inspect_command)
 app.command("explain")(explain_command)
+app.command("verify")(verify_command)
 app.command("passes")(passes_command)
 app.command("doctor")(doctor_command)
 

@@ -21,9 +21,10 @@ from optcc.frontends.onnx_file import LoadedModel
 from optcc.graph.signature import Signature, TensorSpec
 from optcc.progress import Progress
 
-__all__ = ["Data", "assumed_profile", "choose_precision", "gather_data", "profile_of"]
+__all__ = ["HELD_BACK", "Data", "assumed_profile", "choose_precision", "gather_data", "profile_of"]
 
-_HELD_BACK = 0.2
+HELD_BACK = 0.2
+"""Share of the calibration samples that judges the result where there are no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ def gather_data(
         whole = open_source(
             calib, signature=loaded.signature, kind="calib", profile=profile, seed=request.seed
         )
-    ranges, held_back = (whole, None) if whole is None else split(whole, _HELD_BACK)
+    ranges, held_back = (whole, None) if whole is None else split(whole, HELD_BACK)
     if evaluation is not None and whole is not None and not whole.random:
         ranges, held_back = whole, None
     return Data(
