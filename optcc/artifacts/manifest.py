@@ -90,10 +90,19 @@ def verify_folder(folder: Path) -> list[str]:
     recorded, present = manifest["files"], _listed(folder)
     problems = [f"{n} is missing" for n in sorted(set(recorded) - set(present))]
     problems += [f"{n} is not in the manifest" for n in sorted(set(present) - set(recorded))]
-    for name in present:
-        if name in recorded and recorded[name] != _file_facts(folder / name):
-            problems.append(f"{name} differs from its recorded sha256")
+    for name in (n for n in present if n in recorded):
+        problems += _file_problems(folder / name, name, recorded[name])
     return problems + _report_problems(folder)
+
+
+def _file_problems(path: Path, name: str, recorded: object) -> list[str]:
+    if not path.is_file():  # a pipe or a link to nowhere must not be opened
+        return [f"{name} is not a file"]
+    try:
+        same = recorded == _file_facts(path)
+    except OSError as error:
+        return [f"{name} cannot be read: {error.strerror}"]
+    return [] if same else [f"{name} differs from its recorded sha256"]
 
 
 def describe_source(path: Path) -> dict[str, str]:
@@ -128,7 +137,7 @@ def _report_problems(folder: Path) -> list[str]:
         return ["report.json is missing"]
     try:
         said = json.loads(report.read_bytes()).get("manifest_sha256")
-    except (ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError):
         return ["report.json cannot be read"]
     if said != file_sha256(folder / MANIFEST_NAME):
         return ["report.json belongs to another manifest"]

@@ -120,18 +120,18 @@ def open_source(
     text: str,
     *,
     signature: Signature,
-    kind: Literal["calib", "eval"],
+    kind: Literal["calib", "eval", "inputs"],
     search: Sequence[Path] = (),
     batch: int | None = None,
     profile: ShapeProfile | None = None,
     seed: int = 0,
 ) -> Dataset:
-    """Open the value of `--calib` or `--eval` and check all of it once.
+    """Open the value of `--calib`, `--eval` or `--inputs` and check all of it once.
 
     Args:
         text: Path of an npz or of a folder of npz, `module:callable`, or `random`.
         signature: The model's inputs that the data must fit.
-        kind: `eval` reads labels and refuses `random`; `calib` ignores labels.
+        kind: `eval` reads labels and refuses `random`; the others ignore labels.
         search: Folders besides the working folder for relative paths and modules.
         batch: Samples in a feed where the model leaves the batch free.
         profile: Sizes of free dims, needed by `random` only.
@@ -143,7 +143,7 @@ def open_source(
     options = _Options(signature, kind, tuple(search), batch or DEFAULT_BATCH, profile, seed)
     source = _source(text, options)
     found = scan(source)
-    findings = findings_of(found, purpose="calibration" if kind == "calib" else "evaluation")
+    findings = findings_of(found, purpose="evaluation" if kind == "eval" else "calibration")
     if text == _RANDOM:
         note = "the ranges come from random numbers, not from data; the accuracy is unverified"
         findings = [DataFinding("random-data", note, "red")]
@@ -159,7 +159,7 @@ def _batch_is_free(signature: Signature) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Options:
     signature: Signature
-    kind: Literal["calib", "eval"]
+    kind: Literal["calib", "eval", "inputs"]
     search: tuple[Path, ...]
     batch: int
     profile: ShapeProfile | None

@@ -15,7 +15,7 @@ from pathlib import Path
 from optcc.errors import ConfigError
 from optcc.passkit.qtypes import ActivationRange, RangeTable
 
-__all__ = ["RANGES_SCHEMA_VERSION", "load_ranges", "ranges_to_bytes"]
+__all__ = ["RANGES_SCHEMA_VERSION", "load_all_ranges", "load_ranges", "ranges_to_bytes"]
 
 RANGES_SCHEMA_VERSION = "1.0"
 
@@ -58,6 +58,16 @@ def load_ranges(path: Path, names: Iterable[str]) -> RangeTable:
         unsigned=tables["unsigned"],
         unit_sqnr_db=_unit_figures(content.get("unit_sqnr_db"), path),
     )
+
+
+def load_all_ranges(path: Path) -> RangeTable:
+    """Read saved ranges of whatever values they are.
+
+    Raises:
+        ConfigError: The file is missing or malformed.
+    """
+    signed = _content(path).get("signed")
+    return load_ranges(path, signed if isinstance(signed, dict) else ())
 
 
 def _content(path: Path) -> Mapping[str, object]:

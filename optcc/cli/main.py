@@ -14,9 +14,11 @@ import typer
 from optcc import __version__
 from optcc.cli import console
 from optcc.cli.compile import compile_command
+from optcc.cli.explain import explain_command
 from optcc.cli.inspect import inspect_command
 from optcc.cli.listing import doctor_command, passes_command
 from optcc.cli.report import report_command
+from optcc.cli.verify import verify_command
 from optcc.errors import ConfigError, ExitCode, OptccError
 
 __all__ = ["app", "main", "run"]
@@ -35,6 +37,8 @@ app = typer.Typer(
 app.command("compile")(compile_command)
 app.command("report")(report_command)
 app.command("inspect")(inspect_command)
+app.command("explain")(explain_command)
+app.command("verify")(verify_command)
 app.command("passes")(passes_command)
 app.command("doctor")(doctor_command)
 

@@ -18,12 +18,13 @@ from optcc.config.request import CompileRequest, Precision
 from optcc.config.shapes import ShapeProfile, profile_for
 from optcc.errors import ConfigError
 from optcc.frontends.onnx_file import LoadedModel
-from optcc.graph.signature import TensorSpec
+from optcc.graph.signature import Signature, TensorSpec
 from optcc.progress import Progress
 
-__all__ = ["Data", "choose_precision", "gather_data"]
+__all__ = ["HELD_BACK", "Data", "assumed_profile", "choose_precision", "gather_data", "profile_of"]
 
-_HELD_BACK = 0.2
+HELD_BACK = 0.2
+"""Share of the calibration samples that judges the result where there are no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ def gather_data(
         whole = open_source(
             calib, signature=loaded.signature, kind="calib", profile=profile, seed=request.seed
         )
-    ranges, held_back = (whole, None) if whole is None else split(whole, _HELD_BACK)
+    ranges, held_back = (whole, None) if whole is None else split(whole, HELD_BACK)
     if evaluation is not None and whole is not None and not whole.random:
         ranges, held_back = whole, None
     return Data(
@@ -143,8 +144,27 @@ def _profile(
     except ConfigError:
         if sizes_matter or request.shapes is not None or given:
             raise
-    assumed = {s.name: assumed_shapes(s) for s in loaded.signature.inputs}
-    return ShapeProfile(profile_for(loaded.signature, None, assumed).inputs, "assumed")
+    return assumed_profile(loaded.signature)
+
+
+def assumed_profile(signature: Signature) -> ShapeProfile:
+    """Return plausible sizes, for checks alone, where nothing tells them."""
+    assumed = {s.name: assumed_shapes(s) for s in signature.inputs}
+    return ShapeProfile(profile_for(signature, None, assumed).inputs, "assumed")
+
+
+def profile_of(signature: Signature, shapes: str | None = None) -> ShapeProfile:
+    """Return sizes to check a model with, without samples.
+
+    Raises:
+        ConfigError: `shapes` contradicts the model or says too little.
+    """
+    try:
+        return profile_for(signature, shapes)
+    except ConfigError:
+        if shapes is not None:
+            raise
+    return assumed_profile(signature)
 
 
 def assumed_shapes(spec: TensorSpec) -> list[tuple[int, ...]]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx_ir as ir
 
 from optcc.artifacts.trace import TraceWriter
 from optcc.calibrate.choose import choose_ranges
 from optcc.calibrate.collector import collect
 from optcc.calibrate.ranges import load_ranges, ranges_to_bytes
+from optcc.driver.reproducer import write_reproducer
 from optcc.driver.work import Work
 from optcc.errors import ConfigError
-from optcc.graph.io import clone, write_model
+from optcc.graph.io import clone
 from optcc.passkit.contract import Fact, Feed
 from optcc.passkit.qtypes import QuantPlan, RangeTable
 from optcc.pipeline.context import RunnerContext, no_samples
@@ -105,12 +105,7 @@ def _reproducer(work: Work) -> SaveReproducer:
         name: str, before: ir.Model | None, after: ir.Model | None, feeds: Sequence[Feed]
     ) -> str | None:
         folder = work.folder.stage / REPRODUCERS / _file_name(name)
-        folder.mkdir(parents=True, exist_ok=True)
-        for model, file in ((before, "before.onnx"), (after, "after.onnx")):
-            if model is not None:
-                write_model(model, folder / file)
-        for k, feed in enumerate(feeds):
-            np.savez(folder / f"feeds_{k}.npz", **feed)  # type: ignore[arg-type]
+        write_reproducer(folder, before, after, feeds)
         failed = f"{work.request.out_folder.name}.failed"
         return (Path(failed) / REPRODUCERS / folder.name).as_posix()
 

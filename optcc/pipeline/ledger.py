@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from optcc.passkit.contract import Exactness, Rewrite
+from optcc.pipeline.lineage import node_names
 from optcc.verify.numeric import Outcome, Verdict
 from optcc.verify.region import RegionChecker, RegionFailure
 
@@ -45,11 +46,15 @@ class Entry:
     Attributes:
         verdict: None when no region check covers it: it has no region, or is lossy, which is
             measured on the whole model.
+        merged: Names of the nodes that were replaced, as far as they are known.
+        into: Names of the nodes that stand in their place.
     """
 
     node: str
     what: str
     verdict: Verdict | None
+    merged: tuple[str, ...] = ()
+    into: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -81,8 +86,16 @@ class Ledger:
             return False
         if self.most is not None and len(self.entries) >= self.most:
             return False
-        verdict = self._checked(rewrite, action)
-        self.entries.append(Entry(rewrite.node, rewrite.what, verdict))
+        merged, into = node_names(rewrite.outputs, rewrite.inputs), tuple[str, ...]()
+
+        def traced() -> Sequence[ir.Value]:
+            nonlocal into
+            values = action()
+            into = node_names(values, rewrite.inputs)
+            return values
+
+        verdict = self._checked(rewrite, traced)
+        self.entries.append(Entry(rewrite.node, rewrite.what, verdict, merged, into))
         return True
 
     def _checked(

@@ -47,7 +47,20 @@ class Replay:
             fault: The test.
             otherwise: Reason to give when it does not show again.
         """
-        model = snapshot.take(self.before)
+        found = self.search(snapshot.take(self.before), fault)
+        return found or BrokenPromiseError(self.stage.passes[-1], "", otherwise)
+
+    def search(self, model: ir.Model, fault: Fault) -> BrokenPromiseError | None:
+        """Run the stage until `fault` shows.
+
+        Args:
+            model: A copy of `before`; changed in place, to what the whole stage makes of it when
+                there is no fault.
+            fault: The test.
+
+        Returns:
+            The rewrite after which it shows, or None.
+        """
         self.ctx.restore(self.state)
         weakest = Exactness.BITWISE
         for turn in range(self.stage.repeat_until_stable):
@@ -65,7 +78,7 @@ class Replay:
                     return self._within(step, fault, reason)
             if not changed:
                 break
-        return BrokenPromiseError(self.stage.passes[-1], "", otherwise)
+        return None
 
     def _run(
         self, name: str, model: ir.Model, turn: int, most: int | None

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from optcc.graph.lint import lint
 from optcc.passkit.contract import Exactness, Pass, PassResult, Rejection, Rewrite
 from optcc.pipeline.context import RunnerContext
-from optcc.pipeline.ledger import Ledger
+from optcc.pipeline.ledger import Entry, Ledger
 from optcc.pipeline.outcome import WHOLE_MODEL, Applied, CheckTally, PassOutcome
 from optcc.pipeline.replay import Replay, weaker
 from optcc.pipeline.turn import run_pass
@@ -93,7 +93,7 @@ class StageRun:
             self._record(outcome, ledger, result)
         outcome.rejects = list(dict.fromkeys(result.rejects))
         outcome.seconds += time.perf_counter() - began
-        self._trace(name, turn, result)
+        self._trace(name, turn, result, ledger)
         return result.modified
 
     def _lint(self, name: str) -> None:
@@ -163,11 +163,13 @@ class StageRun:
         self.outcomes[WHOLE_MODEL] = outcome
         self.ctx.emit("whole-model", stage=stage, check=verdict.outcome.value)
 
-    def _trace(self, name: str, turn: int, result: PassResult) -> None:
+    def _trace(self, name: str, turn: int, result: PassResult, ledger: Ledger) -> None:
         stage = self.replay.stage.name
         self.ctx.emit("pass", stage=stage, name=name, round=turn + 1, rewrites=len(result.rewrites))
+        entries = {(e.node, e.what): e for e in ledger.entries}
         for rewrite in result.rewrites:
-            self.ctx.emit("rewrite", **_facts(name, rewrite))
+            entry = entries.get((rewrite.node, rewrite.what))
+            self.ctx.emit("rewrite", **_facts(name, rewrite, entry))
         for reject in result.rejects:
             key = (name, reject.node, reject.reason)
             if key not in self.rejected:
@@ -179,8 +181,11 @@ def _outcome(one: Pass, stage: str) -> PassOutcome:
     return PassOutcome(one.name, stage, one.exactness, CheckTally(one.exactness.value))
 
 
-def _facts(name: str, rewrite: Rewrite) -> dict[str, object]:
-    return {"name": name, "node": rewrite.node, "what": rewrite.what}
+def _facts(name: str, rewrite: Rewrite, entry: Entry | None) -> dict[str, object]:
+    facts: dict[str, object] = {"name": name, "node": rewrite.node, "what": rewrite.what}
+    if entry is not None and set(entry.merged) != set(entry.into):
+        facts |= {"merged": entry.merged, "into": entry.into}
+    return facts
 
 
 def _applied(node: str, what: str, verdict: Verdict | None) -> Applied:

@@ -18,7 +18,7 @@ from optcc.graph.walk import all_graphs, all_values, outer_values
 from optcc.passkit.contract import Feed
 from optcc.verify.reference import open_model
 
-__all__ = ["Observations", "Seen", "observe", "see"]
+__all__ = ["Observations", "Seen", "observe", "see", "value_chunks"]
 
 _KEEP_FLOATS = 512
 _KEEP_OTHERS = 1 << 14
@@ -72,7 +72,7 @@ def observe(model: ir.Model, probes: Sequence[Feed]) -> Observations:
     names = [v.name or "" for v in model.graph.outputs]
     seen = {n: [see(p[n]) for p in probes] for n in probes[0]}
     outputs: list[Feed] = []
-    for chunk in _chunks(model, {*names, *seen}):
+    for chunk in value_chunks(model, {*names, *seen}):
         outputs = _observe_chunk(model, probes, names, chunk, seen) or outputs
     if not outputs:
         outputs = _run(model, probes, names, (), seen)
@@ -131,7 +131,7 @@ def see(array: np.ndarray) -> Seen:
     return Seen(array.dtype, array.shape, None, flat[spread])
 
 
-def _chunks(model: ir.Model, have: set[str]) -> Iterator[list[str]]:
+def value_chunks(model: ir.Model, have: set[str]) -> Iterator[list[str]]:
     """Group the inner values so that one run returns about `_CHUNK_BYTES`."""
     counts = Counter(v.name for g in all_graphs(model.graph) for v in all_values(g))
     chunk: list[str] = []

@@ -16,7 +16,7 @@ from optcc.verify.numeric import Outcome, Verdict, compare, provable, uninformat
 from optcc.verify.observe import Observations
 from optcc.verify.reference import open_model
 
-__all__ = ["check_whole"]
+__all__ = ["check_whole", "outputs_moved"]
 
 
 def check_whole(
@@ -46,7 +46,7 @@ def check_whole(
     verdicts = {n: _judge(n, seen, results, exactness, narrow) for n in names}
     broken = [n for n in names if verdicts[n].outcome is Outcome.BROKEN]
     if broken and exactness is Exactness.ROUNDING:
-        moved = _moved(before, seen, names, seed)
+        moved = outputs_moved(before, seen, names, seed)
         unit = rounding_unit(narrow) if narrow is not None else 0.0
         verdicts |= {
             n: _judge(n, seen, results, exactness, narrow, moved[n] * unit) for n in broken
@@ -80,7 +80,7 @@ def _judge(
     return verdict
 
 
-def _moved(
+def outputs_moved(
     model: ir.Model, seen: Observations, names: Sequence[str], seed: int
 ) -> dict[str, float]:
     """Measure how far a small disturbance moves each output of the whole model."""

@@ -20,7 +20,11 @@ def python(code: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["compile", "--help"], ["--version"]])
+COMMANDS = ("compile", "explain", "verify", "inspect", "report", "passes", "doctor")
+HELP = [[name, "--help"] for name in COMMANDS]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"], *HELP])
 def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
     done = python(
         f"""
@@ -37,7 +41,7 @@ def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
 def test_no_command_shows_the_help(capsys) -> None:
     assert run([]) == 0
     text = capsys.readouterr().out
-    for name in ("compile", "report", "inspect", "passes", "doctor"):
+    for name in ("compile", "report", "inspect", "explain", "verify", "passes", "doctor"):
         assert f"\n  {name} " in text
 
 
