@@ -8,6 +8,13 @@ from typing import Annotated
 import typer
 
 from optcc.cli import console
+from optcc.cli.options import (
+    OnlyPassOption,
+    PassesOption,
+    SkipPassOption,
+    SurgeonOption,
+    selection,
+)
 from optcc.config.request import Precision
 
 __all__ = ["explain_command"]
@@ -21,12 +28,16 @@ def explain_command(
     node: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only what concerns this node.")
     ] = None,
-    passes: Annotated[
+    one_pass: Annotated[
         str | None, typer.Option("--pass", metavar="NAME", help="Only this pass; a glob will do.")
     ] = None,
     precision: Annotated[
         Precision | None, typer.Option(help="Preset whose stages are run [default: fp32].")
     ] = None,
+    passes: PassesOption = None,
+    only_pass: OnlyPassOption = None,
+    skip_pass: SkipPassOption = None,
+    surgeon: SurgeonOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what is rewritten, and what is left alone and why; writes nothing."""
@@ -35,7 +46,14 @@ def explain_command(
 
     progress = console.make_progress()
     try:
-        found = explain(source, node=node, passes=passes, precision=precision, progress=progress)
+        found = explain(
+            source,
+            node=node,
+            passes=one_pass,
+            precision=precision,
+            selection=selection(passes, only_pass, skip_pass, surgeon),
+            progress=progress,
+        )
     finally:
         progress.close()
     if as_json:

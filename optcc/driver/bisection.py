@@ -10,8 +10,10 @@ import onnx_ir as ir
 
 from optcc.artifacts.manifest import read_manifest
 from optcc.calibrate.ranges import load_ranges
-from optcc.config.request import VerifyMode
+from optcc.config.request import Precision, VerifyMode
+from optcc.config.selection import PassSelection
 from optcc.driver.data import profile_of
+from optcc.driver.planning import planned
 from optcc.driver.reproducer import write_reproducer
 from optcc.driver.work import CPU_MODEL, MODEL
 from optcc.errors import BackendError, ConfigError, OptccError, VerificationError
@@ -20,8 +22,8 @@ from optcc.passkit.contract import Exactness, Fact, Feed
 from optcc.pipeline import snapshot
 from optcc.pipeline.context import RunnerContext
 from optcc.pipeline.ledger import BrokenPromiseError
-from optcc.pipeline.plan import Plan, Stage, load_plan, preset_names
-from optcc.pipeline.registry import PassRegistry, discover_passes
+from optcc.pipeline.plan import Plan, Stage, preset_names
+from optcc.pipeline.registry import PassRegistry
 from optcc.pipeline.replay import Replay
 from optcc.pipeline.runner import Runner
 from optcc.progress import Progress
@@ -80,15 +82,25 @@ def find_recipe(pair: Pair) -> Recipe | None:
     preset = options.get("precision")
     if source.get("sha256") != pair.first.sha256 or preset not in preset_names():
         return None
-    plan = load_plan(preset)
+    plan, registry = planned(Precision(preset), _selection(options))
     chosen = [s for s in plan.stages if not s.branch or s.name in _SPELLINGS[pair.second.name]]
     return Recipe(
         folder=folder,
         options=options,
         seed=int(seeds.get("seed", 0)),
         plan=Plan(plan.name, tuple(chosen)),
-        registry=discover_passes(),
+        registry=registry,
     )
+
+
+def _selection(options: Mapping[str, object]) -> PassSelection:
+    """Return the passes that were chosen; scripts and recipes are known by their digest only."""
+
+    def names(key: str) -> tuple[str, ...]:
+        listed = options.get(key)
+        return tuple(map(str, listed)) if isinstance(listed, list) else ()
+
+    return PassSelection(run=names("passes"), only=names("only_pass"), skip=names("skip_pass"))
 
 
 def bisect(pair: Pair, recipe: Recipe, reproducer: Path | None, progress: Progress) -> Bisection:
@@ -169,7 +181,7 @@ def _difference(pair: Pair, original: ir.Model, after: ir.Model) -> str | None:
 
 def _innocent(pair: Pair, recipe: Recipe) -> str:
     text = f"run again, the recorded pipeline stays within the allowance: {pair.second.name} is not"
-    more = [k for k in ("passes", "skip_pass", "only_pass", "recipe", "surgeon") if _set(recipe, k)]
+    more = [k for k in ("recipe", "surgeons", "preprocessing") if _set(recipe, k)]
     unknown = f" (the recorded {', '.join(more)} was not applied)" if more else ""
     return f"{text} what it makes, or another version of optcc made it{unknown}"
 

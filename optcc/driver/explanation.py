@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from optcc.config.request import Precision
+from optcc.config.selection import PassSelection
 from optcc.driver.evidence import Evidence, read_evidence
 from optcc.driver.rehearsal import rehearse
 from optcc.errors import ConfigError
@@ -26,6 +27,7 @@ def explain(
     node: str | None = None,
     passes: str | None = None,
     precision: Precision | None = None,
+    selection: PassSelection | None = None,
     progress: Progress | None = None,
 ) -> Explanation:
     """Say which rewrites were done, and what was left alone for which reason.
@@ -36,6 +38,7 @@ def explain(
         node: Only what concerns this node or the nodes that were merged into it.
         passes: Only these passes: a name or a glob.
         precision: Preset of a model, fp32 unless said; of a folder it is known.
+        selection: Changes to the preset, for a model.
         progress: Receives the stages.
 
     Raises:
@@ -46,7 +49,8 @@ def explain(
     if source.is_dir():
         evidence = read_evidence(source, precision)
     else:
-        evidence = rehearse(source, precision or Precision.FP32, progress or Silent())
+        preset, changes = precision or Precision.FP32, selection or PassSelection()
+        evidence = rehearse(source, preset, changes, progress or Silent())
     wanted = _chosen(passes, evidence)
     if node is not None and node not in evidence.known:
         raise _no_node(node, evidence)

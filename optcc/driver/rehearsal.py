@@ -7,14 +7,15 @@ from pathlib import Path
 import onnx_ir as ir
 
 from optcc.config.request import Precision
+from optcc.config.selection import PassSelection
 from optcc.driver.data import profile_of
 from optcc.driver.evidence import Evidence, EvidenceMaker
+from optcc.driver.planning import planned
 from optcc.errors import VerificationError
 from optcc.frontends.onnx_file import load
 from optcc.graph.io import clone
 from optcc.pipeline.context import RunnerContext
-from optcc.pipeline.plan import Stage, load_plan, validate_plan
-from optcc.pipeline.registry import discover_passes
+from optcc.pipeline.plan import Stage
 from optcc.pipeline.runner import Runner
 from optcc.progress import Progress
 from optcc.report.explanation import HeavyNode
@@ -22,18 +23,19 @@ from optcc.report.explanation import HeavyNode
 __all__ = ["rehearse"]
 
 
-def rehearse(path: Path, precision: Precision, progress: Progress) -> Evidence:
+def rehearse(
+    path: Path, precision: Precision, selection: PassSelection, progress: Progress
+) -> Evidence:
     """Run the stages before calibration on the model at `path`; nothing is written.
 
     Raises:
-        ConfigError: The file does not exist.
+        ConfigError: The file does not exist, or the selection names what does not.
         UnsupportedModelError: The model is malformed or not supported.
         VerificationError: A pass broke its promise.
     """
     progress.stage("load")
     loaded, made = load(path), EvidenceMaker()
-    registry, plan = discover_passes(), load_plan(precision.value)
-    validate_plan(plan, registry)
+    plan, registry = planned(precision, selection)
     made.graph(loaded.model, final=False)
     ctx = RunnerContext(
         signature=loaded.signature, profile=profile_of(loaded.signature), sink=made.event

@@ -7,6 +7,7 @@ import pytest
 
 from optcc.cli.main import run
 from optcc.config.request import Precision
+from optcc.config.selection import PassSelection
 from optcc.errors import ConfigError, ExitCode
 from optcc.report.explanation import (
     Change,
@@ -41,6 +42,7 @@ def test_explain_in_words(driver: FakeDriver, capsys) -> None:
     asked = {}
     driver.explain = lambda source, **options: asked.update(source=source, **options) or FOUND
     arguments = ["m.onnx", "--node", "bn", "--pass", "fuse.*", "--precision", "int8"]
+    arguments += ["--skip-pass", "fuse.pad"]
     assert run(["explain", *arguments]) == 0
     del asked["progress"]
     assert asked == {
@@ -48,6 +50,7 @@ def test_explain_in_words(driver: FakeDriver, capsys) -> None:
         "node": "bn",
         "passes": "fuse.*",
         "precision": Precision.INT8,
+        "selection": PassSelection(skip=("fuse.pad",)),
     }
     assert capsys.readouterr().out.splitlines() == [
         "fuse.x: 1 rewrite, 1 left alone",

@@ -246,8 +246,10 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         a = chain(tmp_path)
         b = edited(a, "made.onnx", weight=weight, factor=factor) if weight else a
         stage = Stage(name="s", passes=tuple(p.name for p in passes), repeat_until_stable=3)
-        monkeypatch.setattr("optcc.driver.bisection.load_plan", lambda n: Plan(n, (stage,)))
-        monkeypatch.setattr("optcc.driver.bisection.discover_passes", lambda: registry(*passes))
+        monkeypatch.setattr(
+            "optcc.driver.bisection.planned",
+            lambda precision, selection: (Plan(precision.value, (stage,)), registry(*passes)),
+        )
         return a, output_folder(tmp_path / "out", a, read_model(b))
 
     return make

@@ -197,8 +197,10 @@ class Hesitant(Base):
 def own_passes(monkeypatch: pytest.MonkeyPatch):
     def use(*passes: Base, repeats: int = 4) -> None:
         stage = Stage(name="s", passes=tuple(p.name for p in passes), repeat_until_stable=repeats)
-        monkeypatch.setattr("optcc.driver.rehearsal.load_plan", lambda name: Plan(name, (stage,)))
-        monkeypatch.setattr("optcc.driver.rehearsal.discover_passes", lambda: registry(*passes))
+        monkeypatch.setattr(
+            "optcc.driver.rehearsal.planned",
+            lambda precision, selection: (Plan(precision.value, (stage,)), registry(*passes)),
+        )
 
     return use
 

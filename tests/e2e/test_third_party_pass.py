@@ -65,6 +65,13 @@ def test_it_runs_verified_and_explained(installed: str, model: Path) -> None:
     assert [e["what"] for e in own] == ["Neg + Neg"]
 
 
+def test_it_is_explained_without_a_compile(installed: str, model: Path) -> None:
+    arguments = ["explain", model, "--passes", f"+{NAME}", "--pass", NAME]
+    shown = optcc(arguments, model.parent, PYTHONPATH=installed).stdout
+    assert NAME in shown
+    assert "Neg + Neg" in shown
+
+
 def test_without_it_the_name_is_unknown(model: Path) -> None:
     done = optcc(["compile", model, "--passes", f"+{NAME}"], model.parent)
     assert done.returncode == 2
