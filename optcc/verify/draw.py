@@ -15,6 +15,7 @@ __all__ = ["draw_like", "draw_spread", "guess_seen"]
 _UNKNOWN_DIM = 3
 _MOST_REACH = 1e3
 _FAR_SHARE = 0.25
+_FAR, _WIDE = 4.0, 8.0
 
 
 def draw_like(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarray:
@@ -39,7 +40,12 @@ def draw_like(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarra
 
 
 def draw_spread(
-    seen: Seen, rng: np.random.Generator, *, fixed: bool, reach: float = 0.0
+    seen: Seen,
+    rng: np.random.Generator,
+    *,
+    fixed: bool,
+    reach: float = 0.0,
+    wide: bool = False,
 ) -> np.ndarray:
     """Draw floats that also go beyond what was seen; everything else as `draw_like`.
 
@@ -51,18 +57,29 @@ def draw_spread(
         rng: The only source of randomness.
         fixed: The value never depends on data, so only what was seen is possible.
         reach: Largest bound that the region clips at.
+        wide: Let all elements go far, evenly spaced over both signs, so that even a value of a
+            few elements has large ones; else a quarter of them, and the rest as usual.
     """
     if fixed or not is_float(seen.dtype):
         return draw_like(seen, rng, fixed=fixed)
-    finite = seen.sample[np.isfinite(seen.sample.astype(np.float64))].astype(np.float64)
-    magnitudes = np.abs(finite[np.abs(finite) < _MOST_REACH]) if finite.size else finite
-    typical = float(magnitudes.std() + magnitudes.mean()) if magnitudes.size else 0.0
-    largest = float(magnitudes.max()) if magnitudes.size else 0.0
-    limit = max(4.0 * typical, 2.0 * largest, 2.0 * reach, 1e-3)
-    scale = typical if typical > 1e-6 else limit / 4.0
-    usual = rng.standard_normal(seen.shape) * scale
-    far = rng.uniform(-limit, limit, seen.shape)
+    typical, largest = _magnitudes(seen)
+    limit = max((_WIDE if wide else _FAR) * typical, 2.0 * largest, 2.0 * reach, 1e-3)
+    count = int(np.prod(seen.shape, dtype=np.int64))
+    even = (rng.permutation(count) + 0.5) * (2.0 / max(1, count)) - 1.0
+    far = even.reshape(seen.shape) * limit
+    if wide:
+        return np.asarray(far).astype(seen.dtype)
+    usual = rng.standard_normal(seen.shape) * (typical if typical > 1e-6 else limit / 4.0)
     return np.where(rng.random(seen.shape) < _FAR_SHARE, far, usual).astype(seen.dtype)
+
+
+def _magnitudes(seen: Seen) -> tuple[float, float]:
+    """Return a typical and the largest magnitude of what was seen, extreme values left out."""
+    finite = seen.sample[np.isfinite(seen.sample.astype(np.float64))].astype(np.float64)
+    magnitudes = np.abs(finite[np.abs(finite) < _MOST_REACH])
+    if not magnitudes.size:
+        return 0.0, 0.0
+    return float(magnitudes.std() + magnitudes.mean()), float(magnitudes.max())
 
 
 def guess_seen(value: ir.Value, probes: int) -> tuple[Seen, ...] | None:
