@@ -16,6 +16,9 @@ _UNKNOWN_DIM = 3
 _MOST_REACH = 1e3
 _FAR_SHARE = 0.25
 _FAR, _WIDE = 4.0, 8.0
+_FLOOR = 8.0
+"""Least reach of the wide feed: there the usual activations (GELU, hard swish, Clip at 6) have long
+stopped bending, and what is small on a probe may be large on real data."""
 
 
 def draw_like(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarray:
@@ -63,7 +66,8 @@ def draw_spread(
     if fixed or not is_float(seen.dtype):
         return draw_like(seen, rng, fixed=fixed)
     typical, largest = _magnitudes(seen)
-    limit = max((_WIDE if wide else _FAR) * typical, 2.0 * largest, 2.0 * reach, 1e-3)
+    limit = max((_WIDE if wide else _FAR) * typical, 2.0 * largest, 2.0 * reach)
+    limit = max(limit, _FLOOR if wide else 1e-3)
     count = int(np.prod(seen.shape, dtype=np.int64))
     even = (rng.permutation(count) + 0.5) * (2.0 / max(1, count)) - 1.0
     far = even.reshape(seen.shape) * limit

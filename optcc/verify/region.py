@@ -23,7 +23,7 @@ from optcc.verify.execute import CutFeed, CutRunner
 from optcc.verify.fingerprint import Fingerprints
 from optcc.verify.noise import Noise, rounding_noise
 from optcc.verify.numeric import Outcome, Verdict, compare, provable, uninformative, worst
-from optcc.verify.observe import Observations
+from optcc.verify.observe import Observations, Seen
 
 __all__ = ["Reference", "RegionCheck", "RegionChecker", "RegionFailure"]
 
@@ -217,18 +217,30 @@ class RegionChecker:
         for probe in range(self.boundary.probes + _SPREADS):
             rng = np.random.default_rng([self.seed, zlib.crc32(rewrite.node.encode()), probe])
             feed: dict[ir.Value, np.ndarray] = {}
-            for value, seen in known.items():
+            for place, (value, seen) in enumerate(known.items()):
                 if seen is None:
                     return f"it is not known what {value.name!r} may hold"
-                fixed, extra = self.boundary.is_fixed(value), probe - self.boundary.probes
-                if extra < 0:
-                    feed[value] = draw_like(seen[probe], rng, fixed=fixed)
-                else:
-                    feed[value] = draw_spread(
-                        seen[-1], rng, fixed=fixed, reach=reach, wide=extra > 0
-                    )
+                feed[value] = self._draw(value, seen, rng, (probe, place), reach)
             feeds.append(feed)
         return tuple(feeds)
+
+    def _draw(
+        self,
+        value: ir.Value,
+        seen: tuple[Seen, ...],
+        rng: np.random.Generator,
+        turn: tuple[int, int],
+        reach: float,
+    ) -> np.ndarray:
+        """Draw one value of one feed; `turn` is the number of the feed and of the value in it."""
+        probe, place = turn
+        fixed, extra = self.boundary.is_fixed(value), probe - self.boundary.probes
+        like = seen[min(probe, len(seen) - 1)]
+        if like.dtype == np.bool_ and like.sample.size == 1 and not fixed:
+            return np.full(like.shape, not probe >> place % 2 & 1)  # one condition: both branches
+        if extra < 0:
+            return draw_like(like, rng, fixed=fixed)
+        return draw_spread(like, rng, fixed=fixed, reach=reach, wide=extra > 0)
 
     def _judge(
         self,
@@ -267,12 +279,10 @@ class RegionChecker:
         """Judge an error again, with the rounding that this region is measured to make."""
         assert reference.runner is not None
         cut = reference.runner.cut
-        verdicts = []
-        for feed, wanted, got in zip(reference.feeds, reference.runs, runs, strict=True):
-            rng = np.random.default_rng([self.seed, 1])
-            noise = rounding_noise(cut, feed, wanted, rng)[k]
-            verdicts.append(_with_noise(cut, wanted[k], got[k], noise))
-        return self._joined(verdicts)
+        rng = np.random.default_rng([self.seed, 1])
+        noises = rounding_noise(cut, reference.feeds, reference.runs, rng)
+        rows = zip(reference.runs, runs, noises, strict=True)
+        return self._joined([_with_noise(cut, w[k], g[k], n[k]) for w, g, n in rows])
 
     def _remember(self, reference: Reference, outputs: Sequence[ir.Value]) -> None:
         """Let later rewrites begin at values that this one has made."""
