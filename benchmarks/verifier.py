@@ -4,12 +4,18 @@ usage: python benchmarks/verifier.py [--graphs 200] [--first 0] [--seeds 1] [--o
                                      [--jobs 2] [--json FILE]
 
 Every wrong pass of `tests/verify/wrong_passes` runs on every generated graph, at three nodes at
-most, under the real runner with --keep-going; what it really spoils is decided by running each rewrite alone and unchecked and
-comparing the outputs on 24 random inputs. Every graph also goes through the fp32 preset, where
-nothing may be rolled back. The columns: graphs on which the pass fired; on which it changed the
-outputs; of these, caught by the region check or later (lint, whole model), every wrong rewrite
-named and no other, outputs as the original's at the end; missed; and graphs on which a rewrite was
-rolled back that this model's outputs do not show.
+most, under the real runner with --keep-going. What it really spoils is decided by running each
+rewrite alone and unchecked and comparing the outputs on 24 random inputs. Every graph also goes
+through the fp32 preset, where nothing may be rolled back. Columns, in graphs:
+
+    fired      the pass changed something when nobody checked
+    changed    ... and the outputs of the model with it; the next four are of these
+    region     caught by the check of a region
+    later      caught by the lint or by the check of the whole model
+    blame      every rewrite that changes the outputs was named, and nothing that did not happen
+    restored   at the end the outputs are those of the original
+    missed     not caught, not restored, or given up with an error
+    unseen     a rewrite was rolled back that the outputs of this model do not show
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def mlp(m: Maker) -> ir.Model:
         x = linear(m, x, width, out)
         if m.flip(0.4):
             x = batch_norm(m, x, out)
-        elif m.flip(0.4):
+        elif m.flip(0.6):
             x = affine(m, x, out, 2)
         x, width = activation(m, x), out
     if m.flip(0.6):
@@ -154,7 +154,9 @@ def shapes(m: Maker) -> ir.Model:
     scale = m.op("Add", m.op("Mul", m.vector(rows * columns), m.number(1.5)), m.number(0.25))
     flat = m.op("Mul", flat, scale)
     if m.flip():
-        flat = m.op("Gather", flat, m.ints(*(m.size(0, rows * columns - 1) for _ in range(4))), axis=1)
+        flat = m.op(
+            "Gather", flat, m.ints(*(m.size(0, rows * columns - 1) for _ in range(4))), axis=1
+        )
     else:
         start = m.size(0, 2)
         flat = m.op("Slice", flat, m.ints(start), m.ints(start + 3), m.ints(1))

@@ -98,8 +98,8 @@ def linear(m: Maker, x: ir.Value, inputs: int, outputs: int, *, rank: int = 2) -
     if rank == 2 and m.flip(0.6):
         transposed = m.flip()
         dims = (outputs, inputs) if transposed else (inputs, outputs)
-        options = {"alpha": 0.5} if m.flip(0.3) else {}
-        options |= {"beta": 1.5} if m.flip(0.3) else {}
+        options = {"alpha": 0.5} if m.flip(0.5) else {}
+        options |= {"beta": 1.5} if m.flip(0.5) else {}
         bias = [m.vector(outputs)] if m.flip(0.7) else []
         weight = m.kernel(*dims, fan=inputs)
         return m.tap(m.op("Gemm", x, weight, *bias, transB=int(transposed), **options))
@@ -131,7 +131,7 @@ def layer_norm(m: Maker, x: ir.Value, width: int) -> ir.Value:
 
 def gelu(m: Maker, x: ir.Value) -> ir.Value:
     """With erf, with tanh, or as the operator."""
-    kind = str(m.pick("erf", "tanh", "operator")) if m.dtype == np.float32 else "tanh"
+    kind = str(m.pick("erf", "tanh", "operator", "operator")) if m.dtype == np.float32 else "tanh"
     if kind == "operator":
         return m.op("Gelu", x, approximate=str(m.pick("none", "tanh")))
     if kind == "erf":

@@ -150,7 +150,7 @@ class Subject:
         truth = Trial(self.made.label, wrong.name, fired, harmful, changed)
         picky.nodes, model = fired, clone(self.canonical)
         runner = Runner(registry=_registry(picky), keep_going=True)
-        runner._latest = self.runner._latest  # noqa: SLF001 - the observations are the same
+        runner._latest = self.runner._latest
         try:
             outcomes = runner.run_stage(model, self._stage(wrong, mixed), self.ctx)
         except VerificationError as error:

@@ -6,12 +6,7 @@ that all of them are met in a minute.
 
 from __future__ import annotations
 
-from functools import cache
-
-import pytest
-
-from tests.models.generated import generate
-from tests.verify.quality import Subject, registry_with
+from tests.verify.quality import registry_with
 from tests.verify.wrong_passes import wrong_passes
 
 PASSES = wrong_passes()

@@ -76,7 +76,7 @@ def test_differences_are_those_of_the_derivative():
 
 
 def test_widening_leaves_no_narrow_float():
-    for seed in range(0, 28):
+    for seed in range(28):
         wide = widened(generate(seed).model)
         values = [v for g in graphs_of(wide) for v in (*g.inputs, *g.initializers.values())]
         assert not {v.dtype.name for v in values} & {"FLOAT", "FLOAT16"}

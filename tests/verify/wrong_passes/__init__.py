@@ -5,12 +5,8 @@ from __future__ import annotations
 from optcc.passkit.contract import Pass
 from tests.verify.wrong_passes.attributes import attribute_faults
 from tests.verify.wrong_passes.folds import FOLDS
-from tests.verify.wrong_passes.structure import (
-    MergedDuplicates,
-    MergedProducts,
-    StaleConstants,
-    structure_faults,
-)
+from tests.verify.wrong_passes.merges import MergedDuplicates, MergedProducts, StaleConstants
+from tests.verify.wrong_passes.structure import structure_faults
 from tests.verify.wrong_passes.subtle import subtle_faults
 
 __all__ = ["wrong_passes"]

@@ -61,7 +61,9 @@ def _without_bias(m: Match, graph: ir.Graph) -> ir.Value:
 
 def _square(m: Match) -> bool:
     w = constant_of(m.root.inputs[1])
-    return w is not None and w.shape[0] == w.shape[1] and bool(m.root.attributes.get_int("transB", 0))
+    return (
+        w is not None and w.shape[0] == w.shape[1] and bool(m.root.attributes.get_int("transB", 0))
+    )
 
 
 def _norm_axis(m: Match, graph: ir.Graph) -> ir.Value:
@@ -98,23 +100,45 @@ def attribute_faults() -> list[Faulty]:
     return [
         Faulty("conv-pads-shifted", "Conv", _shifted_pads, lambda m: _ints(m, "pads", 0)[0] > 0),
         Faulty("conv-group-dropped", "Conv", _group_dropped, grouped),
-        Faulty("conv-dilation-ignored", "Conv", _dilation_ignored, lambda m: _ints(m, "dilations")[0] > 1),
-        Faulty("conv-stride-other-axis", "Conv", _stride_as_slice, lambda m: _ints(m, "strides")[0] > 1),
+        Faulty(
+            "conv-dilation-ignored",
+            "Conv",
+            _dilation_ignored,
+            lambda m: _ints(m, "dilations")[0] > 1,
+        ),
+        Faulty(
+            "conv-stride-other-axis", "Conv", _stride_as_slice, lambda m: _ints(m, "strides")[0] > 1
+        ),
         Faulty("conv-bias-dropped", "Conv", _without_bias, lambda m: len(m.root.inputs) > 2),
         Faulty("maxpool-as-average", "MaxPool", _average),
-        Faulty("gemm-alpha-dropped", "Gemm", _reset(alpha=None), lambda m: "alpha" in m.root.attributes),
-        Faulty("gemm-beta-dropped", "Gemm", _reset(beta=None), lambda m: "beta" in m.root.attributes),
+        Faulty(
+            "gemm-alpha-dropped", "Gemm", _reset(alpha=None), lambda m: "alpha" in m.root.attributes
+        ),
+        Faulty(
+            "gemm-beta-dropped", "Gemm", _reset(beta=None), lambda m: "beta" in m.root.attributes
+        ),
         Faulty("gemm-transb-dropped", "Gemm", _reset(transB=0), _square),
         Faulty("gemm-bias-dropped", "Gemm", _without_bias, lambda m: len(m.root.inputs) > 2),
         Faulty("bn-mean-forgotten", "BatchNormalization", _in_training),
         Faulty("softmax-axis", "Softmax", _reset(axis=1)),
-        Faulty("layernorm-axis", "LayerNormalization", _norm_axis, lambda m: "wrong" not in (m.root.name or "")),
+        Faulty(
+            "layernorm-axis",
+            "LayerNormalization",
+            _norm_axis,
+            lambda m: "wrong" not in (m.root.name or ""),
+        ),
         Faulty("layernorm-fused-other-epsilon", _NORM, _norm),
         Faulty("layernorm-epsilon-default", "LayerNormalization", _reset(epsilon=1e-6)),
         Faulty("leakyrelu-slope-default", "LeakyRelu", _reset(alpha=None)),
-        Faulty("concat-axis-order", "Concat", lambda m, g: remade(m.root, m.root.inputs[::-1]).outputs[0]),
+        Faulty(
+            "concat-axis-order",
+            "Concat",
+            lambda m, g: remade(m.root, m.root.inputs[::-1]).outputs[0],
+        ),
         changed_constant("pad-value", "Pad", 2, lambda a: a + 1, lambda m: m.root.op_type == "Pad"),
-        changed_constant("pad-shifted", "Pad", 1, lambda a: a + np.array([0, 0, 1, 0, 0, 0, -1, 0])),
+        changed_constant(
+            "pad-shifted", "Pad", 1, lambda a: a + np.array([0, 0, 1, 0, 0, 0, -1, 0])
+        ),
         changed_constant("gather-off-by-one", "Gather", 1, lambda a: np.maximum(a - 1, 0)),
         changed_constant("slice-off-by-one", "Slice", 1, lambda a: a + 1),
     ]

@@ -211,7 +211,9 @@ class GemmRows(FuseGemmBatchNorm):
 
     def folded(self, m: Match):
         weight, bias = super().folded(m)
-        return np.ascontiguousarray(weight.T) if weight.shape[0] == weight.shape[1] else weight, bias
+        return np.ascontiguousarray(weight.T) if weight.shape[0] == weight.shape[
+            1
+        ] else weight, bias
 
 
 class GemmNormBeta(FuseGemmBatchNorm):

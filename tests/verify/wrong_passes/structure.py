@@ -2,105 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from optcc.graph.edit import constant_of, is_constant, replace_node
-from optcc.graph.shapes import known_rank
-from optcc.passkit.contract import Exactness, PassContext, PassResult, Rewrite
+from optcc.graph.edit import constant_of, is_constant
+from optcc.passkit.contract import Exactness
 from optcc.passkit.matcher import Match
 from optcc.passkit.pattern import any_, const, op, scalar
 from optcc.passkit.rewrite import node_like
-from passes.fuse import sibling_matmul
-from tests.verify.wrong_passes.faulty import Faulty, at, changed_constant, constant, number_like, one, remade
+from tests.verify.wrong_passes.faulty import (
+    Faulty,
+    at,
+    constant,
+    number_like,
+    one,
+    remade,
+)
 
-__all__ = ["MergedDuplicates", "MergedProducts", "StaleConstants", "structure_faults"]
-
-
-class MergedProducts:
-    """Merges products of different values as if they read the first one's."""
-
-    name = "wrong.qkv-of-different-inputs"
-    exactness = Exactness.ROUNDING
-    needs = gives = breaks = frozenset()
-
-    def run(self, model: ir.Model, ctx: PassContext) -> PassResult:
-        result = PassResult()
-        families: dict[Hashable, list[ir.Node]] = {}
-        for node in model.graph:
-            key = self._family(node)
-            if key is not None:
-                families.setdefault(key, []).append(node)
-        for nodes in families.values():
-            if len({n.inputs[0] for n in nodes}) > 1:
-                sibling_matmul._merge(model.graph, nodes, ctx, result, self.name)
-        return result
-
-    @staticmethod
-    def _family(node: ir.Node) -> Hashable | None:
-        if node.op_type != "MatMul" or not is_constant(node.inputs[1]):
-            return None
-        w = constant_of(node.inputs[1])
-        alone = len(node.inputs[1].uses()) == 1 and w is not None and w.ndim == 2
-        return (known_rank(node.inputs[0]), w.shape[0], str(w.dtype)) if alone else None
-
-
-class MergedDuplicates:
-    """Takes nodes for equal that differ in an attribute or in a constant."""
-
-    name = "wrong.duplicates-attribute-ignored"
-    exactness = Exactness.BITWISE
-    needs = gives = breaks = frozenset()
-
-    def run(self, model: ir.Model, ctx: PassContext) -> PassResult:
-        result = PassResult()
-        known: dict[Hashable, ir.Node] = {}
-        for node in list(model.graph):
-            if node.op_type not in ("Transpose", "Gemm", "Cast", "Clip", "Gather", "ReduceSum"):
-                continue
-            reads = tuple(v for v in node.inputs if v is not None and not is_constant(v))
-            first = known.setdefault((node.op_type, reads), node)
-            if first is not node and not node.outputs[0].is_graph_output():
-                self._merge(model, first, node, ctx, result)
-        return result
-
-    @staticmethod
-    def _merge(model, first: ir.Node, node: ir.Node, ctx: PassContext, result: PassResult) -> None:
-        inputs = tuple(v for v in node.inputs if v is not None and not is_constant(v))
-        record = Rewrite(node.name or "", "same as another", inputs, tuple(node.outputs))
-        old, new = [node.outputs[0]], [first.outputs[0]]
-        if ctx.apply(record, lambda: replace_node(model.graph, [node], [], old, new)):
-            result.rewrites.append(record)
-
-
-class StaleConstants:
-    """Folds arithmetic on constants with what the pass computed for the first such node."""
-
-    name = "wrong.constant-stale"
-    exactness = Exactness.ROUNDING
-    needs = gives = breaks = frozenset()
-
-    def run(self, model: ir.Model, ctx: PassContext) -> PassResult:
-        result = PassResult()
-        for node in list(model.graph):
-            arrays = [constant_of(v) for v in node.inputs]
-            if node.op_type in ("Mul", "Add") and all(a is not None for a in arrays):
-                self._fold(model, node, arrays, ctx, result)
-        return result
-
-    @staticmethod
-    def _fold(model, node: ir.Node, arrays, ctx: PassContext, result: PassResult) -> None:
-        stale = np.broadcast_to(arrays[0], np.broadcast_shapes(*(a.shape for a in arrays))).copy()
-        record = Rewrite(node.name or "", "folded", (), tuple(node.outputs))
-
-        def write():
-            new = constant(model.graph, stale)
-            return replace_node(model.graph, [node], [], list(node.outputs), [new])
-
-        if ctx.apply(record, write):
-            result.rewrites.append(record)
+__all__ = ["structure_faults"]
 
 
 class SplitSwapped(Faulty):
@@ -126,7 +47,9 @@ def _gone(m: Match, graph: ir.Graph) -> ir.Value:
 
 def _round_trip(m: Match) -> bool:
     whole, x = m.root.inputs[0], m.value("x")
-    return whole.dtype is not None and whole.dtype.is_integer() and x.dtype == m.root.outputs[0].dtype
+    return (
+        whole.dtype is not None and whole.dtype.is_integer() and x.dtype == m.root.outputs[0].dtype
+    )
 
 
 def _swapped(first: int, second: int):
@@ -151,7 +74,7 @@ def _sum_to_mean(m: Match, graph: ir.Graph) -> ir.Value:
 
 
 def _wrong_target(m: Match, graph: ir.Graph) -> ir.Value:
-    """A Reshape to [a, b, c] done as one to [c, b, a] and turned round: same shape, other places."""
+    """A Reshape to [a, b, c] as one to [c, b, a], turned round: same shape, other places."""
     shape = [int(d) for d in constant_of(m.root.inputs[1])]
     order = [0, *reversed(range(1, len(shape)))]
     turned = constant(graph, np.array([shape[k] for k in order], np.int64))
@@ -161,7 +84,13 @@ def _wrong_target(m: Match, graph: ir.Graph) -> ir.Value:
 def _is_split_of_last(m: Match) -> bool:
     shape = constant_of(m.root.inputs[1])
     x = m.root.inputs[0].shape
-    return shape is not None and len(shape) >= 4 and shape[0] == 0 and x is not None and 0 not in shape[2:]
+    return (
+        shape is not None
+        and len(shape) >= 4
+        and shape[0] == 0
+        and x is not None
+        and 0 not in shape[2:]
+    )
 
 
 def _half_overflow(m: Match, graph: ir.Graph) -> ir.Value:
@@ -223,9 +152,20 @@ def structure_faults() -> list[Faulty]:
         Faulty("clip-dropped", "Clip", _gone),
         Faulty("clip-upper-dropped", "Clip", _clip_low_only, _larger),
         Faulty("clip-bounds-swapped", "Clip", _swapped(1, 2), _larger),
-        Faulty("cast-pair-removed", op("Cast", op("Cast", any_("x"))),
-               lambda m, g: one("Identity", m.value("x")), _round_trip, _BITS),
-        Faulty("transpose-pair-removed", _PAIR, lambda m, g: one("Identity", m.value("x")), _undone, _BITS),
+        Faulty(
+            "cast-pair-removed",
+            op("Cast", op("Cast", any_("x"))),
+            lambda m, g: one("Identity", m.value("x")),
+            _round_trip,
+            _BITS,
+        ),
+        Faulty(
+            "transpose-pair-removed",
+            _PAIR,
+            lambda m, g: one("Identity", m.value("x")),
+            _undone,
+            _BITS,
+        ),
         Faulty("transpose-pair-other-order", _PAIR, _other_order, exactness=_BITS),
         Faulty("reshape-wrong-target", "Reshape", _wrong_target, _is_split_of_last, _BITS),
         SplitSwapped(),
@@ -233,13 +173,24 @@ def structure_faults() -> list[Faulty]:
         Faulty("sub-swapped", "Sub", _swapped(0, 1)),
         Faulty("mean-to-sum", "ReduceMean", _mean_to_sum),
         Faulty("sum-to-mean", "ReduceSum", _sum_to_mean),
-        Faulty("gelu-tanh-for-erf", _ERF_GELU, lambda m, g: one("Gelu", m.value("x"), approximate="tanh")),
-        Faulty("gelu-other-approximation", "Gelu", lambda m, g: remade(m.root, approximate="tanh").outputs[0],
-               lambda m: m.root.attributes.get_string("approximate", "none") == "none"),
+        Faulty(
+            "gelu-tanh-for-erf",
+            _ERF_GELU,
+            lambda m, g: one("Gelu", m.value("x"), approximate="tanh"),
+        ),
+        Faulty(
+            "gelu-other-approximation",
+            "Gelu",
+            lambda m, g: remade(m.root, approximate="tanh").outputs[0],
+            lambda m: m.root.attributes.get_string("approximate", "none") == "none",
+        ),
         Faulty("mask-ignored", _MASKED, _unmasked, _is_mask),
         Faulty("mask-transposed", _MASKED, _turned_mask, _is_mask),
         Faulty("half-overflow", ("MatMul", "Gemm", "Conv"), _half_overflow),
-        Faulty("residual-added-twice", op("Add", any_("a"), any_("b")),
-               lambda m, g: one("Add", remade(m.root).outputs[0], m.value("b")),
-               lambda m: not is_constant(m.value("a")) and not is_constant(m.value("b"))),
+        Faulty(
+            "residual-added-twice",
+            op("Add", any_("a"), any_("b")),
+            lambda m, g: one("Add", remade(m.root).outputs[0], m.value("b")),
+            lambda m: not is_constant(m.value("a")) and not is_constant(m.value("b")),
+        ),
     ]

@@ -8,7 +8,14 @@ import onnx_ir as ir
 from optcc.graph.shapes import known_rank, static_dims
 from optcc.passkit.matcher import Match
 from optcc.passkit.pattern import any_, op
-from tests.verify.wrong_passes.faulty import Faulty, changed_constant, constant, number_like, one, remade
+from tests.verify.wrong_passes.faulty import (
+    Faulty,
+    changed_constant,
+    constant,
+    number_like,
+    one,
+    remade,
+)
 
 __all__ = ["subtle_faults"]
 
@@ -132,12 +139,21 @@ def subtle_faults() -> list[Faulty]:
         Faulty("only-last-position", _LAYERS, _at_last, lambda m: _last(m) is not None),
         Faulty("only-last-sample", ("Add", *_LAYERS), _at_last_sample, _free_batch),
         Faulty("tanh-cut-off", ("Tanh", "Sigmoid"), _saturated),
-        Faulty("division-rounded", op("Div", any_("x"), any_("k")), _reciprocal,
-               lambda m: m.root.inputs[1].const_value is not None and _float(m)),
+        Faulty(
+            "division-rounded",
+            op("Div", any_("x"), any_("k")),
+            _reciprocal,
+            lambda m: m.root.inputs[1].const_value is not None and _float(m),
+        ),
         changed_constant("weight-one-percent", _LAYERS, 1, _scaled(0.01)),
         changed_constant("weight-one-element", _LAYERS, 1, _element),
         changed_constant("bias-last-dropped", ("Conv", "Gemm"), 2, _last_one),
         changed_constant("constant-one-percent", ("Add", "Mul", "Sub"), 1, _scaled(0.01), _float),
-        changed_constant("weight-through-half", _LAYERS, 1, lambda a: a.astype(np.float16),
-                         lambda m: m.root.inputs[1].dtype == ir.DataType.FLOAT),
+        changed_constant(
+            "weight-through-half",
+            _LAYERS,
+            1,
+            lambda a: a.astype(np.float16),
+            lambda m: m.root.inputs[1].dtype == ir.DataType.FLOAT,
+        ),
     ]
