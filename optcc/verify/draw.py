@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -10,15 +11,37 @@ import onnx_ir as ir
 from optcc.verify.numeric import is_float
 from optcc.verify.observe import Seen
 
-__all__ = ["draw_like", "draw_spread", "guess_seen"]
+__all__ = ["SPREADS", "Spread", "draw_like", "draw_spread", "guess_seen"]
 
 _UNKNOWN_DIM = 3
 _MOST_REACH = 1e3
-_FAR_SHARE = 0.25
-_FAR, _WIDE = 4.0, 8.0
-_FLOOR = 8.0
-"""Least reach of the wide feed: there the usual activations (GELU, hard swish, Clip at 6) have long
-stopped bending, and what is small on a probe may be large on real data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far a probe goes beyond what was seen.
+
+    Attributes:
+        share: Share of the elements that go far; the others are normal numbers.
+        times: How many times a typical magnitude the far ones may be.
+        floor: How far they may go at least, whatever was seen.
+        usual: Scale of the others, in typical magnitudes.
+    """
+
+    share: float
+    times: float = 0.0
+    floor: float = 1e-3
+    usual: float = 1.0
+
+
+SPREADS = (
+    Spread(share=0.25, times=4.0),
+    Spread(share=1.0, times=8.0, floor=8.0),
+    Spread(share=1.0, times=32.0, floor=32.0),
+    Spread(share=0.0, usual=1.0 / 32.0),
+)
+"""Some far among the usual; all far, where GELU, hard swish and Clip at 6 have stopped bending; so
+far that sums of few terms are large too; all small, where an epsilon counts."""
 
 
 def draw_like(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarray:
@@ -48,33 +71,30 @@ def draw_spread(
     *,
     fixed: bool,
     reach: float = 0.0,
-    wide: bool = False,
+    spread: Spread = SPREADS[0],
 ) -> np.ndarray:
     """Draw floats that also go beyond what was seen; everything else as `draw_like`.
 
     A rewrite must hold for whatever flows in. Without such values nobody would notice that a Clip
-    is lost which the usual values never reach.
+    is lost which the usual values never reach, or an epsilon that only small values feel.
 
     Args:
         seen: What the value was in one probe.
         rng: The only source of randomness.
         fixed: The value never depends on data, so only what was seen is possible.
         reach: Largest bound that the region clips at.
-        wide: Let all elements go far, evenly spaced over both signs, so that even a value of a
-            few elements has large ones; else a quarter of them, and the rest as usual.
+        spread: How far to go.
     """
     if fixed or not is_float(seen.dtype):
         return draw_like(seen, rng, fixed=fixed)
     typical, largest = _magnitudes(seen)
-    limit = max((_WIDE if wide else _FAR) * typical, 2.0 * largest, 2.0 * reach)
-    limit = max(limit, _FLOOR if wide else 1e-3)
+    limit = max(spread.times * typical, 2.0 * largest, 2.0 * reach, spread.floor)
     count = int(np.prod(seen.shape, dtype=np.int64))
-    even = (rng.permutation(count) + 0.5) * (2.0 / max(1, count)) - 1.0
+    even = (rng.permutation(count) + 0.5) * (2.0 / max(1, count)) - 1.0  # both far ends, always
     far = even.reshape(seen.shape) * limit
-    if wide:
-        return np.asarray(far).astype(seen.dtype)
-    usual = rng.standard_normal(seen.shape) * (typical if typical > 1e-6 else limit / 4.0)
-    return np.where(rng.random(seen.shape) < _FAR_SHARE, far, usual).astype(seen.dtype)
+    scale = spread.usual * (typical if typical > 1e-6 else limit / 4.0)
+    usual = rng.standard_normal(seen.shape) * scale
+    return np.where(rng.random(seen.shape) < spread.share, far, usual).astype(seen.dtype)
 
 
 def _magnitudes(seen: Seen) -> tuple[float, float]:

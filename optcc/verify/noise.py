@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _DISTURBANCE = {"float64": 2.0**-40, "float32": 2.0**-15, "float16": 2.0**-7, "bfloat16": 2.0**-4}
-_SAFETY = {"float64": 32.0, "float32": 32.0, "float16": 4.0, "bfloat16": 4.0}
+_SAFETY = {"float64": 32.0, "float32": 32.0, "float16": 2.0, "bfloat16": 2.0}
 """Half types round so coarsely that 32 of their units would hide an error of five percent; the
 runtime computes them in float32 anyway and rounds only what goes from node to node."""
 _DRAWS = 2

@@ -18,17 +18,14 @@ from optcc.graph.edit import is_constant
 from optcc.passkit.contract import Exactness, Feed, Rewrite
 from optcc.verify.boundary import Boundary
 from optcc.verify.cut import Cut, RegionTooLargeError, cut_region
-from optcc.verify.draw import draw_like, draw_spread
 from optcc.verify.execute import CutFeed, CutRunner
+from optcc.verify.feeds import region_feeds
 from optcc.verify.fingerprint import Fingerprints
 from optcc.verify.noise import Noise, rounding_noise
 from optcc.verify.numeric import Outcome, Verdict, compare, provable, uninformative, worst
-from optcc.verify.observe import Observations, Seen
+from optcc.verify.observe import Observations
 
 __all__ = ["Reference", "RegionCheck", "RegionChecker", "RegionFailure"]
-
-_SPREADS = 2
-"""Feeds beyond what was seen: one mixed, one wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +156,8 @@ class RegionChecker:
     def _compare(
         self, reference: Reference, outputs: Sequence[ir.Value], exactness: Exactness
     ) -> RegionCheck:
-        if reference.problem or reference.runner is None:
+        before = reference.runner
+        if reference.problem or before is None:
             return _open(reference.problem)
         try:
             cut = self._cut(outputs, reference.boundary)
@@ -170,7 +168,7 @@ class RegionChecker:
         if isinstance(feeds, str):
             return _open(feeds)
         runner = CutRunner(cut)
-        failure = _failure(reference.runner, runner, feeds)
+        failure = _failure(before, runner, feeds)
         try:
             runs = tuple(runner.run(f) for f in feeds)
         except BackendError as error:
@@ -209,38 +207,8 @@ class RegionChecker:
     def _feeds(
         self, rewrite: Rewrite, values: Sequence[ir.Value], reach: float
     ) -> tuple[CutFeed, ...] | str:
-        """Draw one feed per probe, and `_SPREADS` that go beyond what was seen."""
-        if not values:
-            return ({},)
-        known = {v: self.boundary.seen(v) for v in values}
-        feeds: list[CutFeed] = []
-        for probe in range(self.boundary.probes + _SPREADS):
-            rng = np.random.default_rng([self.seed, zlib.crc32(rewrite.node.encode()), probe])
-            feed: dict[ir.Value, np.ndarray] = {}
-            for place, (value, seen) in enumerate(known.items()):
-                if seen is None:
-                    return f"it is not known what {value.name!r} may hold"
-                feed[value] = self._draw(value, seen, rng, (probe, place), reach)
-            feeds.append(feed)
-        return tuple(feeds)
-
-    def _draw(
-        self,
-        value: ir.Value,
-        seen: tuple[Seen, ...],
-        rng: np.random.Generator,
-        turn: tuple[int, int],
-        reach: float,
-    ) -> np.ndarray:
-        """Draw one value of one feed; `turn` is the number of the feed and of the value in it."""
-        probe, place = turn
-        fixed, extra = self.boundary.is_fixed(value), probe - self.boundary.probes
-        like = seen[min(probe, len(seen) - 1)]
-        if like.dtype == np.bool_ and like.sample.size == 1 and not fixed:
-            return np.full(like.shape, not probe >> place % 2 & 1)  # one condition: both branches
-        if extra < 0:
-            return draw_like(like, rng, fixed=fixed)
-        return draw_spread(like, rng, fixed=fixed, reach=reach, wide=extra > 0)
+        marks = (self.seed, zlib.crc32(rewrite.node.encode()))
+        return region_feeds(self.boundary, values, marks, reach)
 
     def _judge(
         self,

@@ -131,9 +131,9 @@ def layer_norm(m: Maker, x: ir.Value, width: int) -> ir.Value:
 
 def gelu(m: Maker, x: ir.Value) -> ir.Value:
     """With erf, with tanh, or as the operator."""
-    kind = str(m.pick("erf", "tanh", "operator", "operator")) if m.dtype == np.float32 else "tanh"
+    kind = str(m.pick("erf", "tanh", *["operator"] * 3)) if m.dtype == np.float32 else "tanh"
     if kind == "operator":
-        return m.op("Gelu", x, approximate=str(m.pick("none", "tanh")))
+        return m.op("Gelu", x, approximate=str(m.pick("none", "none", "tanh")))
     if kind == "erf":
         inner = m.op("Erf", m.op("Div", x, m.number(np.sqrt(2.0))))
     else:

@@ -24,7 +24,7 @@ from optcc.passkit.contract import Feed
 __all__ = ["Gradients", "gradient_error", "input_gradients", "widened"]
 
 _STEP = 1e-5
-_MOST_PLACES = 24
+_MOST_PLACES = 12
 _NARROW = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 Gradients = dict[str, np.ndarray]
@@ -62,7 +62,7 @@ def gradient_error(before: ir.Model, after: ir.Model, feed: Feed, seed: int = 0)
 def input_gradients(model: ir.Model, feed: Feed, seed: int = 0) -> Gradients:
     """Differentiate a random linear functional of the outputs with respect to each float input.
 
-    At most 24 elements of each input are moved, chosen by `seed`.
+    At most 12 elements of each input are moved, chosen by `seed`.
     """
     rng = np.random.default_rng(seed)
     run = _Evaluator(model)

@@ -10,7 +10,7 @@ import pytest
 
 from optcc.graph.signature import signature_of
 from optcc.passkit.contract import Exactness, Rewrite
-from optcc.verify.draw import draw_spread
+from optcc.verify.draw import SPREADS, draw_spread
 from optcc.verify.numeric import Outcome
 from optcc.verify.observe import see
 from optcc.verify.probes import make_probes
@@ -38,14 +38,14 @@ def test_a_bound_that_the_rewrite_invents_is_reached(limit):
 def test_two_elements_are_enough_for_both_far_ends():
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        drawn = draw_spread(see(np.ones((1, 4), np.float32)), rng, fixed=False, wide=True)
+        drawn = draw_spread(see(np.ones((1, 4), np.float32)), rng, fixed=False, spread=SPREADS[1])
         assert drawn.max() > 5
         assert drawn.min() < -5
 
 
 def test_the_wide_feed_follows_what_was_seen():
     seen = see(np.linspace(-100, 100, 64, dtype=np.float32))
-    drawn = draw_spread(seen, np.random.default_rng(0), fixed=False, wide=True)
+    drawn = draw_spread(seen, np.random.default_rng(0), fixed=False, spread=SPREADS[1])
     assert np.abs(drawn).max() > 500
     assert len(np.unique(np.sign(drawn))) == 2
 
