@@ -7,9 +7,12 @@ whose outputs it changes, once alone and, on the first of them, among the passes
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
+import pytest
+
+from passes.fuse.conv_batchnorm import FuseConvBatchNorm
 from tests.models.generated import generate
 from tests.verify.quality import Subject, Trial
 from tests.verify.wrong_passes import wrong_passes
@@ -81,3 +84,40 @@ def test_every_wrong_pass_really_spoils_a_model_of_the_slice():
     assert sorted({p.name for p in wrong_passes()} - spoilt) == []
     assert len(spoilt) >= 70
     assert any(not by_region for t in run_slice().alone for _, _, by_region in t.blamed)
+
+
+TRUTH = Trial("graph", "wrong.one", ("a", "b"), ("a",), changed=True)
+
+
+def test_the_measure_knows_a_miss_from_a_catch():
+    assert TRUTH.missed
+    assert not replace(TRUTH, blamed=(("wrong.one", "a", True),)).missed
+    assert replace(TRUTH, blamed=(("wrong.one", "a", True),), differs=True).missed
+
+
+@pytest.mark.parametrize(
+    ("blamed", "right"),
+    [
+        ([("wrong.one", "a")], True),
+        ([("wrong.one", "a"), ("wrong.one", "b")], True),
+        ([("wrong.one", "b")], False),
+        ([("wrong.one", "a"), ("wrong.one", "c")], False),
+        ([("wrong.one", "a"), ("fuse.pad", "a")], False),
+        ([("wrong.one", "")], False),
+    ],
+)
+def test_the_measure_knows_whom_to_blame(blamed, right):
+    trial = replace(TRUTH, blamed=tuple((name, node, True) for name, node in blamed))
+    assert trial.right_blame is right
+
+
+class Right(FuseConvBatchNorm):
+    name = "right.conv-batchnorm"
+
+
+def test_a_right_pass_is_neither_bad_nor_caught():
+    trial = Subject(generate(2)).trial(Right())
+    assert trial.fired
+    assert not trial.bad
+    assert not trial.caught
+    assert not trial.missed
