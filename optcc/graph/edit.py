@@ -202,8 +202,8 @@ def _carry_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> ir.Value:
 def _copy_type(old: ir.Value, new: ir.Value, *, force: bool) -> None:
     if old.type is not None and (force or new.type is None):
         new.type = old.type
-    if old.shape is not None and (force or new.shape is None):
-        new.shape = old.shape.copy()
+    if force or (old.shape is not None and new.shape is None):
+        new.shape = None if old.shape is None else old.shape.copy()
     new.metadata_props.update(old.metadata_props)
 
 

@@ -55,12 +55,22 @@ class InputBounds:
     choices: tuple[int, ...] = ()
     positive: bool = False
 
-    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray | None:
-        """Draw contents; None for types that cannot be made up (texts)."""
+    def draw(
+        self, shape: tuple[int, ...], rng: np.random.Generator, turn: int = 0
+    ) -> np.ndarray | None:
+        """Draw contents; None for types that cannot be made up (texts).
+
+        Args:
+            shape: Of the input.
+            rng: The only source of randomness.
+            turn: Number of the probe; a bool of one element is true in the first and false in the
+                second, so that both branches of an If run.
+        """
         if self.dtype is None:
             return None
         if self.dtype == np.bool_:
-            return np.asarray(rng.random(shape) < 0.5)
+            mixed = np.asarray(rng.random(shape) < 0.5)
+            return np.full(shape, turn % 2 == 0) if mixed.size == 1 else mixed
         if is_float(self.dtype):
             normal = rng.standard_normal(shape)
             return np.asarray(np.abs(normal) if self.positive else normal).astype(self.dtype)

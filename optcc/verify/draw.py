@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -10,11 +11,37 @@ import onnx_ir as ir
 from optcc.verify.numeric import is_float
 from optcc.verify.observe import Seen
 
-__all__ = ["draw_like", "draw_spread", "guess_seen"]
+__all__ = ["SPREADS", "Spread", "draw_like", "draw_spread", "guess_seen"]
 
 _UNKNOWN_DIM = 3
 _MOST_REACH = 1e3
-_FAR_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far a probe goes beyond what was seen.
+
+    Attributes:
+        share: Share of the elements that go far; the others are normal numbers.
+        times: How many times a typical magnitude the far ones may be.
+        floor: How far they may go at least, whatever was seen.
+        usual: Scale of the others, in typical magnitudes.
+    """
+
+    share: float
+    times: float = 0.0
+    floor: float = 1e-3
+    usual: float = 1.0
+
+
+SPREADS = (
+    Spread(share=0.25, times=4.0),
+    Spread(share=1.0, times=8.0, floor=8.0),
+    Spread(share=1.0, times=32.0, floor=32.0),
+    Spread(share=0.0, usual=1.0 / 32.0),
+)
+"""Some far among the usual; all far, where GELU, hard swish and Clip at 6 have stopped bending; so
+far that sums of few terms are large too; all small, where an epsilon counts."""
 
 
 def draw_like(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarray:
@@ -39,30 +66,44 @@ def draw_like(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarra
 
 
 def draw_spread(
-    seen: Seen, rng: np.random.Generator, *, fixed: bool, reach: float = 0.0
+    seen: Seen,
+    rng: np.random.Generator,
+    *,
+    fixed: bool,
+    reach: float = 0.0,
+    spread: Spread = SPREADS[0],
 ) -> np.ndarray:
     """Draw floats that also go beyond what was seen; everything else as `draw_like`.
 
     A rewrite must hold for whatever flows in. Without such values nobody would notice that a Clip
-    is lost which the usual values never reach.
+    is lost which the usual values never reach, or an epsilon that only small values feel.
 
     Args:
         seen: What the value was in one probe.
         rng: The only source of randomness.
         fixed: The value never depends on data, so only what was seen is possible.
         reach: Largest bound that the region clips at.
+        spread: How far to go.
     """
     if fixed or not is_float(seen.dtype):
         return draw_like(seen, rng, fixed=fixed)
-    finite = seen.sample[np.isfinite(seen.sample.astype(np.float64))].astype(np.float64)
-    magnitudes = np.abs(finite[np.abs(finite) < _MOST_REACH]) if finite.size else finite
-    typical = float(magnitudes.std() + magnitudes.mean()) if magnitudes.size else 0.0
-    largest = float(magnitudes.max()) if magnitudes.size else 0.0
-    limit = max(4.0 * typical, 2.0 * largest, 2.0 * reach, 1e-3)
-    scale = typical if typical > 1e-6 else limit / 4.0
+    typical, largest = _magnitudes(seen)
+    limit = max(spread.times * typical, 2.0 * largest, 2.0 * reach, spread.floor)
+    count = int(np.prod(seen.shape, dtype=np.int64))
+    even = (rng.permutation(count) + 0.5) * (2.0 / max(1, count)) - 1.0  # both far ends, always
+    far = even.reshape(seen.shape) * limit
+    scale = spread.usual * (typical if typical > 1e-6 else limit / 4.0)
     usual = rng.standard_normal(seen.shape) * scale
-    far = rng.uniform(-limit, limit, seen.shape)
-    return np.where(rng.random(seen.shape) < _FAR_SHARE, far, usual).astype(seen.dtype)
+    return np.where(rng.random(seen.shape) < spread.share, far, usual).astype(seen.dtype)
+
+
+def _magnitudes(seen: Seen) -> tuple[float, float]:
+    """Return a typical and the largest magnitude of what was seen, extreme values left out."""
+    finite = seen.sample[np.isfinite(seen.sample.astype(np.float64))].astype(np.float64)
+    magnitudes = np.abs(finite[np.abs(finite) < _MOST_REACH])
+    if not magnitudes.size:
+        return 0.0, 0.0
+    return float(magnitudes.std() + magnitudes.mean()), float(magnitudes.max())
 
 
 def guess_seen(value: ir.Value, probes: int) -> tuple[Seen, ...] | None:

@@ -7,6 +7,7 @@ is well measured, and is scaled back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,7 +28,9 @@ __all__ = [
 ]
 
 _DISTURBANCE = {"float64": 2.0**-40, "float32": 2.0**-15, "float16": 2.0**-7, "bfloat16": 2.0**-4}
-_SAFETY = 32.0
+_SAFETY = {"float64": 32.0, "float32": 32.0, "float16": 2.0, "bfloat16": 2.0}
+"""Half types round so coarsely that 32 of their units would hide an error of five percent; the
+runtime computes them in float32 anyway and rounds only what goes from node to node."""
 _DRAWS = 2
 
 
@@ -45,36 +48,38 @@ class Noise:
 
 
 def rounding_noise(
-    cut: Cut, feed: CutFeed, reference: tuple[np.ndarray, ...], rng: np.random.Generator
-) -> list[Noise]:
-    """Disturb a region and measure the change of each output.
+    cut: Cut,
+    feeds: Sequence[CutFeed],
+    references: Sequence[tuple[np.ndarray, ...]],
+    rng: np.random.Generator,
+) -> list[list[Noise]]:
+    """Disturb a region and measure the change of each output, for each feed.
 
     Args:
         cut: The region as it was.
-        feed: The probe.
-        reference: What the region gave for it.
+        feeds: The probes.
+        references: What the region gave for each of them.
         rng: Chooses the signs of the disturbance.
     """
-    if cut.model is None:
-        return [Noise(0.0, 0.0) for _ in reference]
-    moved = [0.0] * len(reference)
-    for _ in range(_DRAWS):
-        runner = CutRunner(_disturbed(cut, rng))
-        try:
-            results = runner.run({v: disturb(a, rng) for v, a in feed.items()})
-        except BackendError:
-            continue
-        pairs = zip(moved, reference, results, strict=True)
-        moved = [max(m, change(a, b)) for m, a, b in pairs]
+    moved = [[0.0] * len(r) for r in references]
     unit = 0.0 if cut.narrowest is None else rounding_unit(cut.narrowest)
-    return [Noise(m * unit, m) for m in moved]
+    for _ in range(_DRAWS if cut.model is not None else 0):
+        runner = CutRunner(_disturbed(cut, rng))
+        for k, (feed, reference) in enumerate(zip(feeds, references, strict=True)):
+            try:
+                results = runner.run({v: disturb(a, rng) for v, a in feed.items()})
+            except BackendError:
+                continue
+            pairs = zip(moved[k], reference, results, strict=True)
+            moved[k] = [max(m, change(a, b)) for m, a, b in pairs]
+    return [[Noise(m * unit, m) for m in row] for row in moved]
 
 
 def rounding_unit(dtype: np.dtype) -> float:
     """Return the factor from a change under the disturbance to what rounding may do."""
     if not is_float(dtype):
         return 0.0
-    return epsilon(dtype) / _DISTURBANCE[dtype.name] * _SAFETY
+    return epsilon(dtype) / _DISTURBANCE[dtype.name] * _SAFETY[dtype.name]
 
 
 def change(reference: np.ndarray, got: np.ndarray) -> float:

@@ -50,7 +50,8 @@ def make_probes(
     probes: list[Feed] = []
     with open_model(model) as session:
         for sizes in _two_sizes(signature, profile):
-            for contents in _contents(signature, bounds, sizes, real, seed + len(probes)):
+            turn = len(probes)
+            for contents in _contents(signature, bounds, sizes, real, (seed, turn)):
                 try:
                     session.run(contents)
                 except BackendError:
@@ -124,9 +125,11 @@ def _contents(
     bounds: Mapping[str, InputBounds],
     sizes: Sizes,
     real: Sequence[Feed],
-    seed: int,
+    seed_and_turn: tuple[int, int],
 ) -> Iterator[Feed]:
     """Yield feeds to try at these sizes: real, drawn, then as plain as can be."""
+    first, turn = seed_and_turn
+    seed = first + turn
     if real:
         sample = real[seed % len(real)]
         if all(s.name in sample for s in signature.inputs):
@@ -135,7 +138,9 @@ def _contents(
             yield {s.name: sample[s.name] for s in signature.inputs}
     for attempt in range(2):
         rng = np.random.default_rng([seed, attempt])
-        drawn = {s.name: bounds[s.name].draw(sizes.get(s.name, ()), rng) for s in signature.inputs}
+        drawn = {
+            s.name: bounds[s.name].draw(sizes.get(s.name, ()), rng, turn) for s in signature.inputs
+        }
         if all(a is not None for a in drawn.values()):
             yield {n: a for n, a in drawn.items() if a is not None}
     plain = {s.name: bounds[s.name].plain(sizes.get(s.name, ())) for s in signature.inputs}

@@ -18,8 +18,8 @@ from optcc.graph.edit import is_constant
 from optcc.passkit.contract import Exactness, Feed, Rewrite
 from optcc.verify.boundary import Boundary
 from optcc.verify.cut import Cut, RegionTooLargeError, cut_region
-from optcc.verify.draw import draw_like, draw_spread
 from optcc.verify.execute import CutFeed, CutRunner
+from optcc.verify.feeds import region_feeds
 from optcc.verify.fingerprint import Fingerprints
 from optcc.verify.noise import Noise, rounding_noise
 from optcc.verify.numeric import Outcome, Verdict, compare, provable, uninformative, worst
@@ -98,7 +98,7 @@ class RegionChecker:
         mark = self.prints.of(rewrite.outputs, edge)
         if cut.random:
             return Reference(rewrite, edge, runner, print_=mark, problem="it draws random numbers")
-        feeds = self._feeds(rewrite, tuple(cut.inputs.values()), cut)
+        feeds = self._feeds(rewrite, tuple(cut.inputs.values()), cut.reach)
         if isinstance(feeds, str):
             return Reference(rewrite, edge, runner, print_=mark, problem=feeds)
         return self._run_before(Reference(rewrite, edge, runner, feeds, print_=mark))
@@ -112,7 +112,8 @@ class RegionChecker:
                 formal.type = ir.TensorType(ir.DataType.from_numpy(seen[0].dtype))
         return cut
 
-    def _run_before(self, reference: Reference) -> Reference:
+    def _run_before(self, reference: Reference, *, bonus: bool = False) -> Reference:
+        """Run the region on every feed; drop `bonus` feeds, and spread ones, that it refuses."""
         runs: list[tuple[np.ndarray, ...]] = []
         kept: list[CutFeed] = []
         assert reference.runner is not None
@@ -120,8 +121,8 @@ class RegionChecker:
             try:
                 runs.append(reference.runner.run(feed))
             except BackendError as error:
-                if number == self.boundary.probes:  # the spread one is a bonus
-                    break
+                if bonus or number >= self.boundary.probes:
+                    continue
                 problem = f"the region cannot be run before the change: {error.what}"
                 return replace(reference, problem=problem)
             kept.append(feed)
@@ -155,17 +156,19 @@ class RegionChecker:
     def _compare(
         self, reference: Reference, outputs: Sequence[ir.Value], exactness: Exactness
     ) -> RegionCheck:
-        if reference.problem or reference.runner is None:
+        before = reference.runner
+        if reference.problem or before is None:
             return _open(reference.problem)
         try:
             cut = self._cut(outputs, reference.boundary)
         except RegionTooLargeError as error:
             return _open(f"the region is too large: {error}")
+        reference = self._reaching(reference, cut)
         feeds = self._completed(reference, cut)
         if isinstance(feeds, str):
             return _open(feeds)
         runner = CutRunner(cut)
-        failure = _failure(reference.runner, runner, feeds)
+        failure = _failure(before, runner, feeds)
         try:
             runs = tuple(runner.run(f) for f in feeds)
         except BackendError as error:
@@ -174,39 +177,38 @@ class RegionChecker:
         verdict = self._judge(reference, runs, exactness)
         return RegionCheck(verdict, failure if verdict.outcome is Outcome.BROKEN else None)
 
+    def _reaching(self, reference: Reference, cut: Cut) -> Reference:
+        """Add spread feeds that reach the bounds of the changed region, where those lie farther."""
+        assert reference.runner is not None
+        old = reference.runner.cut
+        if cut.reach <= old.reach or not reference.feeds or not old.inputs:
+            return reference
+        feeds = self._feeds(reference.rewrite, tuple(old.inputs.values()), cut.reach)
+        if isinstance(feeds, str):
+            return reference
+        probes = self.boundary.probes
+        more = self._run_before(replace(reference, feeds=feeds[probes:]), bonus=True)
+        return replace(
+            reference, feeds=reference.feeds + more.feeds, runs=reference.runs + more.runs
+        )
+
     def _completed(self, reference: Reference, cut: Cut) -> tuple[CutFeed, ...] | str:
         """Add what the changed region reads although the rewrite does not name it."""
         known = reference.feeds[0] if reference.feeds else {}
         extra = tuple(v for v in cut.inputs.values() if v not in known)
         if not extra:
             return reference.feeds
-        more = self._feeds(reference.rewrite, extra, cut)
+        more = self._feeds(reference.rewrite, extra, cut.reach)
         if isinstance(more, str):
             return more
-        more = more[: len(reference.feeds)]
-        return tuple({**a, **b} for a, b in zip(reference.feeds, more, strict=True))
+        last = len(more) - 1  # further feeds are spread ones, of the same sizes
+        return tuple({**a, **more[min(k, last)]} for k, a in enumerate(reference.feeds))
 
     def _feeds(
-        self, rewrite: Rewrite, values: Sequence[ir.Value], cut: Cut
+        self, rewrite: Rewrite, values: Sequence[ir.Value], reach: float
     ) -> tuple[CutFeed, ...] | str:
-        """Draw one feed per probe, and a last one that is spread wider than what was seen."""
-        if not values:
-            return ({},)
-        known = {v: self.boundary.seen(v) for v in values}
-        feeds: list[CutFeed] = []
-        for probe in range(self.boundary.probes + 1):
-            rng = np.random.default_rng([self.seed, zlib.crc32(rewrite.node.encode()), probe])
-            feed: dict[ir.Value, np.ndarray] = {}
-            for value, seen in known.items():
-                if seen is None:
-                    return f"it is not known what {value.name!r} may hold"
-                fixed = self.boundary.is_fixed(value)
-                if probe < self.boundary.probes:
-                    feed[value] = draw_like(seen[probe], rng, fixed=fixed)
-                else:
-                    feed[value] = draw_spread(seen[-1], rng, fixed=fixed, reach=cut.reach)
-            feeds.append(feed)
-        return tuple(feeds)
+        marks = (self.seed, zlib.crc32(rewrite.node.encode()))
+        return region_feeds(self.boundary, values, marks, reach)
 
     def _judge(
         self,
@@ -234,7 +236,7 @@ class RegionChecker:
         return worst(verdicts)
 
     def _joined(self, single: Sequence[Verdict]) -> Verdict:
-        """Join the verdicts of all probes; the spread one may break a rewrite, not hide one."""
+        """Join the verdicts of all probes; the spread ones may break a rewrite, not hide one."""
         bonus = single[self.boundary.probes :]
         telling = [v for v in bonus if v.outcome is not Outcome.INCONCLUSIVE]
         return worst([*single[: self.boundary.probes], *telling])
@@ -245,12 +247,10 @@ class RegionChecker:
         """Judge an error again, with the rounding that this region is measured to make."""
         assert reference.runner is not None
         cut = reference.runner.cut
-        verdicts = []
-        for feed, wanted, got in zip(reference.feeds, reference.runs, runs, strict=True):
-            rng = np.random.default_rng([self.seed, 1])
-            noise = rounding_noise(cut, feed, wanted, rng)[k]
-            verdicts.append(_with_noise(cut, wanted[k], got[k], noise))
-        return self._joined(verdicts)
+        rng = np.random.default_rng([self.seed, 1])
+        noises = rounding_noise(cut, reference.feeds, reference.runs, rng)
+        rows = zip(reference.runs, runs, noises, strict=True)
+        return self._joined([_with_noise(cut, w[k], g[k], n[k]) for w, g, n in rows])
 
     def _remember(self, reference: Reference, outputs: Sequence[ir.Value]) -> None:
         """Let later rewrites begin at values that this one has made."""

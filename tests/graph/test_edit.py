@@ -187,3 +187,17 @@ def test_dead_if_releases_what_its_branches_read():
     removed = edit.remove_dead(graph)
     assert "If" in {n.split("_")[0] for n in removed}
     assert names(graph) == ["Relu"]
+
+
+def test_an_output_without_declared_shape_keeps_having_none():
+    model = ir.from_onnx_text(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2] x) => (float y) { t = Neg(x) y = Identity(t) }"""
+    )
+    first, last = model.graph
+    model.graph.outputs[0].shape = None
+    first.outputs[0].shape = ir.Shape([2])
+    edit.replace_node(model.graph, [last], [], [last.outputs[0]], [first.outputs[0]])
+    [output] = model.graph.outputs
+    assert output is first.outputs[0]
+    assert (output.name, output.shape) == ("y", None)
