@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -77,9 +77,7 @@ class RelaxQuantization:
     def _dropped(
         self, judge: _Judge, plan: QuantPlan, noise: Mapping[str, float], limit: float
     ) -> dict[str, str]:
-        shares = judge.shares_of(
-            self._candidates(plan, judge.ranges), plan, self.options.trial_rows
-        )
+        shares = judge.shares_of(self._candidates(plan, judge.ranges), self.options.trial_rows)
         most = max(1, int(len(_weighted(plan)) * self.options.most))
         dropped: dict[str, str] = {}
         for _ in range(self.options.rounds):
@@ -131,15 +129,15 @@ class _Judge:
         unsigned = self._shares(spelled, self.feeds)
         return {n: max(s, unsigned.get(n, 0.0)) for n, s in signed.items()}
 
-    def shares_of(
-        self, units: Sequence[QuantUnit], plan: QuantPlan, rows: int
-    ) -> dict[str, Mapping[str, float]]:
-        """Return per unit what it alone does to the outputs."""
+    def shares_of(self, units: Sequence[QuantUnit], rows: int) -> dict[str, Mapping[str, float]]:
+        """Return per unit what it alone does to the outputs, with the nearest integers.
+
+        What rounding and bias correction mend is left out: it hides which layers are in need.
+        """
         feeds = some_feeds(iter(self.feeds), rows)
-        alone = QuantPlan(roundings=plan.roundings)
         return {
             unit.nodes[0]: self._shares(
-                spelled_signed(self.model, replace(alone, units=[unit]), self.ranges), feeds
+                spelled_signed(self.model, QuantPlan(units=[unit]), self.ranges), feeds
             )
             for unit in units
         }

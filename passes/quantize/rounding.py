@@ -24,8 +24,8 @@ from passes.lower.weighing import least_bias_scale, quantized_weight
 from passes.quantize.layers import output_axis
 from passes.quantize.moments import Moment, Reading, moments
 from passes.quantize.relax import some_feeds
-from passes.quantize.second_order import Curvature, best_rounding, curvature_of
-from passes.quantize.stepping import Limits, error_of
+from passes.quantize.second_order import Curvature, best_rounding, curvature_of, less_wrong
+from passes.quantize.stepping import Limits
 from passes.quantize.windows import geometry_of
 
 __all__ = ["CompensateRounding", "RoundingOptions"]
@@ -179,16 +179,16 @@ def _round(
     result: PassResult,
 ) -> None:
     """Round the weights of layers that read the same, on the first of two halves."""
-    fit, check = first.mean(), second.mean()
-    if not (first.rows and second.rows and np.isfinite(fit).all() and np.isfinite(check).all()):
-        reason = "what it reads is not finite on some samples"
+    halves = (first.mean(), second.mean())
+    reason = _unusable(first, second, halves)
+    if reason is not None:
         result.rejects += [Rejection(layer.unit.nodes[0], reason) for layer in layers]
         return
-    curvature = curvature_of(fit, first.rows)
+    curvature = curvature_of(halves[0], first.rows)
     for layer in layers:
         for case in layer.cases:
             name, spelling = layer.unit.nodes[0], case.rules.spelling
-            rounding = _rounding(layer, case, curvature, check)
+            rounding = _rounding(layer, case, curvature, halves)
             if rounding is None:
                 reason = f"the nearest integers are as good on other samples ({spelling})"
                 result.rejects.append(Rejection(name, reason))
@@ -196,10 +196,18 @@ def _round(
                 chosen[spelling][name] = rounding
 
 
+def _unusable(first: Moment, second: Moment, halves: Sequence[np.ndarray]) -> str | None:
+    if not first.rows or not second.rows:
+        return "some samples give it nothing to read"
+    if not all(np.isfinite(half).all() for half in halves):
+        return "what it reads is not finite on some samples"
+    return None
+
+
 def _rounding(
-    layer: _Layer, case: _Case, curvature: Curvature, check: np.ndarray
+    layer: _Layer, case: _Case, curvature: Curvature, halves: Sequence[np.ndarray]
 ) -> Rounding | None:
-    """Return the integers of the weight, or None when no channel gains."""
+    """Return the integers of the weight, or None when no channel gains on both halves."""
     grid, groups = case.rules.grids[layer.reading.value], layer.reading.geometry.groups
     nearest = quantized_weight(layer.root, layer.unit, grid, case.rules.qmax, safe_pairs=case.safe)
     weight = _columns(layer.weight, layer.axis, groups)
@@ -208,14 +216,7 @@ def _rounding(
     integers, scale, _ = best_rounding(weight, scales, curvature, limits)
     old = _columns(nearest.data.astype(np.float32), layer.axis, groups)
     old_scale = nearest.scale.reshape(groups, -1)
-    better = np.ones(scale.shape, bool)
-    order = curvature.order
-    for moment in (curvature.moment, check[:, order][:, :, order]):
-        errors = [
-            error_of((weight / s[:, None] - q)[:, order], s, moment)
-            for q, s in ((integers, scale), (old, old_scale))
-        ]
-        better &= errors[0] < errors[1]
+    better = less_wrong(weight, (integers, scale), (old, old_scale), halves)
     if not better.any():
         return None
     data = np.where(better[:, None], integers, old)

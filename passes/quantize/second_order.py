@@ -14,13 +14,14 @@ Arrays are laid out [groups, inputs, channels]: a step looks at one input of all
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from passes.quantize.stepping import Limits, error_of, refined, stepwise
 
-__all__ = ["Curvature", "best_rounding", "curvature_of"]
+__all__ = ["Curvature", "best_rounding", "curvature_of", "less_wrong"]
 
 _SWEEPS = 1
 _RIDGE = 0.01
@@ -85,6 +86,30 @@ def best_rounding(
         chosen = _best(weight[:, order, part], scales[:, :, part], curvature, within)
         integers[:, order, part], scale[:, part], error[:, part] = chosen
     return integers, scale, error
+
+
+def less_wrong(
+    weight: np.ndarray,
+    new: tuple[np.ndarray, np.ndarray],
+    old: tuple[np.ndarray, np.ndarray],
+    moments: Sequence[np.ndarray],
+) -> np.ndarray:
+    """Tell which channels have a smaller error with `new` than with `old`, by every moment.
+
+    Args:
+        weight: float32 [groups, inputs, channels].
+        new: Integers, shaped like the weight, and scales [groups, channels].
+        old: The same.
+        moments: Of the inputs, each [groups, inputs, inputs].
+
+    Returns:
+        bool [groups, channels].
+    """
+    better = np.ones(new[1].shape, bool)
+    for moment in moments:
+        errors = [error_of(weight / s[:, None] - q, s, moment) for q, s in (new, old)]
+        better &= errors[0] < errors[1]
+    return better
 
 
 def _best(

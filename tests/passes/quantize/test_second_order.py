@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from passes.lower.saturation import MOST_SUM, keeps_pairs, partners
-from passes.quantize.second_order import best_rounding, curvature_of
-from passes.quantize.stepping import Limits, error_of
+from passes.quantize.second_order import best_rounding, curvature_of, less_wrong
+from passes.quantize.stepping import Limits
 
 
 def _free(inputs: int) -> Limits:
@@ -31,21 +31,41 @@ def _nearest(weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
     channels=st.integers(1, 9),
     seed=st.integers(0, 999),
 )
-def test_the_error_on_its_own_data_is_hardly_ever_larger(
+def test_no_channel_that_is_kept_is_worse_on_its_own_data(
     groups: int, inputs: int, channels: int, seed: int
 ) -> None:
+    """In exact arithmetic; and together the channels gain before any is left out."""
     rng = np.random.default_rng(seed)
     weight = rng.standard_normal((groups, inputs, channels)).astype(np.float32)
-    curvature = curvature_of(_moment(rng, groups, inputs), 400)
+    moment = _moment(rng, groups, inputs)
     scale = (np.abs(weight).max(axis=1) / 127).astype(np.float32)
-    integers, chosen, error = best_rounding(weight, scale[None], curvature, _free(inputs))
-    order = curvature.order
-    plain = (weight / scale[:, None] - _nearest(weight, scale))[:, order]
-    before = error_of(plain, scale, curvature.moment)
+    curvature = curvature_of(moment, 400)
+    integers, chosen, _ = best_rounding(weight, scale[None], curvature, _free(inputs))
     assert np.array_equal(chosen, scale)
-    assert error.sum() <= before.sum() * (1 + 1e-4)
-    left = (weight / scale[:, None] - integers)[:, order]
-    assert np.allclose(error, error_of(left, scale, curvature.moment), rtol=1e-3)
+    old = _nearest(weight, scale)
+    better = less_wrong(weight, (integers, scale), (old, scale), [moment])
+    new, before = (_exact_error(weight - q * scale[:, None], moment) for q in (integers, old))
+    kept = np.where(better, new, before)
+    assert np.all(kept <= before * (1 + 1e-4))
+    if inputs >= 20:
+        assert kept.sum() < before.sum()
+        assert better.mean() > 0.5
+
+
+def _exact_error(left: np.ndarray, moment: np.ndarray) -> np.ndarray:
+    exact = left.astype(np.float64)
+    return np.einsum("gkc,gkl,glc->gc", exact, moment.astype(np.float64), exact)
+
+
+def test_a_channel_must_gain_on_each_half() -> None:
+    weight = np.full((1, 2, 1), 0.5, np.float32)
+    one = np.ones((1, 1), np.float32)
+    up_down = np.array([[[1.0], [0.0]]], np.float32)
+    up_up = np.ones((1, 2, 1), np.float32)
+    together = np.ones((1, 2, 2), np.float32)
+    against = np.array([[[1, -1], [-1, 1]]], np.float32)
+    for moments, wanted in (([together], True), ([against], False), ([together, against], False)):
+        assert less_wrong(weight, (up_down, one), (up_up, one), moments).item() is wanted
 
 
 def test_inputs_that_do_not_go_together_get_the_nearest_integers() -> None:

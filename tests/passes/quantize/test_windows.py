@@ -70,7 +70,7 @@ def test_few_rows_are_spread_over_samples_and_positions() -> None:
     geometry = Geometry((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
     seen = input_rows(data, geometry, 256).reshape(-1)
     assert len(seen) <= 256
-    assert np.array_equal(np.bincount((seen // 1000).astype(int)), [64] * 4)
+    assert np.abs(np.bincount((seen // 1000).astype(int)) - 64).max() <= 2
     assert len(set((seen % 1000).tolist())) == 32, "every column is looked at"
     assert np.array_equal(seen, input_rows(data, geometry, 256).reshape(-1))
 
