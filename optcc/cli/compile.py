@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from optcc.cli import console
-from optcc.config.request import Calibrator, CompileRequest, CpuClass, Precision, VerifyMode
+from optcc.cli.options import (
+    CalibOption,
+    OnlyPassOption,
+    PassesOption,
+    PrecisionOption,
+    RecipeOption,
+    SkipPassOption,
+    SurgeonOption,
+    names,
+    selection,
+)
+from optcc.config.preprocessing import Preprocessing, parse_numbers
+from optcc.config.request import Calibrator, CompileRequest, CpuClass, VerifyMode
 from optcc.errors import ConfigError, VerificationError
 
 if TYPE_CHECKING:
@@ -28,21 +39,8 @@ def compile_command(  # one parameter per option: this is how typer reads them
             "-o", "--out", metavar="OUT", help="Output folder [default: <model stem>.optcc here]."
         ),
     ] = None,
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            help="Numeric format of the heavy layers [default: int8 when calibration data is "
-            "found, else fp16]."
-        ),
-    ] = None,
-    calib: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SOURCE",
-            help="Calibration data: file.npz, folder of npz, module:callable, or random "
-            "[default: calibration_data/ beside the model or here].",
-        ),
-    ] = None,
+    precision: PrecisionOption = None,
+    calib: CalibOption = None,
     evaluation: Annotated[
         str | None,
         typer.Option(
@@ -75,6 +73,21 @@ def compile_command(  # one parameter per option: this is how typer reads them
         str | None,
         typer.Option(metavar="SPEC", help="Dynamic inputs: 'x:1x3x224x224..8x3x224x224'."),
     ] = None,
+    input_dtype: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", help="Callers hand over uint8 or float32; see --mean."),
+    ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(metavar="M,M,M", help="Put (x * scale - mean) / std in front of the model."),
+    ] = None,
+    std: Annotated[str | None, typer.Option(metavar="S,S,S", help="See --mean.")] = None,
+    input_scale: Annotated[
+        str, typer.Option(metavar="K", help="See --mean; 1/255 for means of 0 to 1.")
+    ] = "1",
+    swap_channels: Annotated[
+        bool, typer.Option("--swap-channels", help="Callers hand over BGR for RGB.")
+    ] = False,
     cpu_class: Annotated[
         CpuClass, typer.Option(help="CPUs that the ONNX Runtime artifact is for.")
     ] = CpuClass.VNNI,
@@ -88,6 +101,11 @@ def compile_command(  # one parameter per option: this is how typer reads them
     verify: Annotated[
         VerifyMode, typer.Option(help="Check numbers after each rewrite, or each stage only.")
     ] = VerifyMode.EACH,
+    passes: PassesOption = None,
+    only_pass: OnlyPassOption = None,
+    skip_pass: SkipPassOption = None,
+    surgeon: SurgeonOption = None,
+    recipe: RecipeOption = None,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Leave a wrong rewrite out instead of stopping.")
     ] = False,
@@ -112,8 +130,8 @@ def compile_command(  # one parameter per option: this is how typer reads them
         calib=calib,
         evaluation=evaluation,
         metric=metric,
-        backends=_names(backend),
-        targets=_names(target),
+        backends=names(backend),
+        targets=names(target),
         shapes=shapes,
         max_drop=parse_max_drop(max_drop),
         cpu_class=cpu_class,
@@ -125,6 +143,15 @@ def compile_command(  # one parameter per option: this is how typer reads them
         force=force,
         data_root=data_root,
         ranges=ranges,
+        passes=selection(passes, only_pass, skip_pass, surgeon),
+        recipe=recipe,
+        preprocessing=Preprocessing(
+            dtype=input_dtype,
+            mean=parse_numbers("--mean", mean),
+            std=parse_numbers("--std", std),
+            scale=parse_numbers("--input-scale", input_scale)[0],
+            swap=swap_channels,
+        ),
     )
     from optcc.driver import compile_model  # heavy imports stay out of `optcc --help`
 
@@ -158,12 +185,6 @@ def _refusal(report: Report) -> VerificationError:
     """Say on stderr why nothing was written; the whole report is on stdout."""
     first = report.reasons[0] if report.reasons else "no reason recorded"
     return VerificationError(f"verdict {report.verdict!r}, so no artifact was written: {first}")
-
-
-def _names(values: Sequence[str] | None) -> tuple[str, ...]:
-    """Split repeated and comma-separated values; the first of two equal ones stays."""
-    parts = [part.strip() for value in values or () for part in value.split(",")]
-    return tuple(dict.fromkeys(part for part in parts if part))
 
 
 def _print(report: Report, folder: Path, *, as_json: bool) -> None:

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from optcc.cli import console
+from optcc.cli.options import (
+    CalibOption,
+    OnlyPassOption,
+    PassesOption,
+    PrecisionOption,
+    RecipeOption,
+    SkipPassOption,
+    SurgeonOption,
+    selection,
+)
+from optcc.config.request import CompileRequest
+from optcc.errors import ConfigError
 
 if TYPE_CHECKING:
     from optcc.backends.doctor import DoctorRow
@@ -15,15 +28,46 @@ if TYPE_CHECKING:
 __all__ = ["doctor_command", "passes_command", "render_doctor", "to_json"]
 
 
-def passes_command(
+def passes_command(  # one parameter per option: this is how typer reads them
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Show what compile would run for this model."),
+    ] = None,
+    precision: PrecisionOption = None,
+    calib: CalibOption = None,
+    passes: PassesOption = None,
+    only_pass: OnlyPassOption = None,
+    skip_pass: SkipPassOption = None,
+    surgeon: SurgeonOption = None,
+    recipe: RecipeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the installed passes."""
-    from optcc.driver import list_passes
-    from optcc.report.inspection import render_passes
+    """List the installed passes, or those of a plan."""
+    from optcc.report.inspection import render_passes, render_plan
 
-    found = list_passes()
-    console.out(to_json(found) if as_json else render_passes(found))
+    chosen = selection(passes, only_pass, skip_pass, surgeon)
+    if plan is None:
+        _refuse_alone(bool(chosen or recipe or precision or calib))
+        from optcc.driver import list_passes
+
+        found = list_passes()
+        console.out(to_json(found) if as_json else render_passes(found))
+        return
+    from optcc.driver import plan_passes
+
+    request = CompileRequest(
+        model=plan, precision=precision, calib=calib, passes=chosen, recipe=recipe
+    )
+    planned = plan_passes(request, console.make_progress())
+    console.out(to_json(planned) if as_json else render_plan(planned))
+
+
+def _refuse_alone(given: bool) -> None:
+    if given:
+        raise ConfigError(
+            "these options change a plan, and no plan was asked for",
+            hint="add --plan MODEL",
+        )
 
 
 def doctor_command(

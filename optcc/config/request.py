@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from optcc.config.preprocessing import Preprocessing
+from optcc.config.selection import PassSelection
 from optcc.errors import ConfigError
 
 __all__ = ["Calibrator", "CompileRequest", "CpuClass", "Precision", "VerifyMode"]
@@ -60,6 +62,9 @@ class CompileRequest:
         max_drop: Accuracy gate in points; None switches it off.
         data_root: Folder that external data may lie in besides the model's own.
         ranges: Path of a saved ranges.json, or None.
+        passes: Changes to the preset's passes that options ask for.
+        recipe: TOML file with further changes, or None.
+        preprocessing: What is put in front of the model's input.
     """
 
     model: Path
@@ -81,6 +86,9 @@ class CompileRequest:
     force: bool = False
     data_root: Path | None = None
     ranges: Path | None = None
+    passes: PassSelection = field(default_factory=PassSelection)
+    recipe: Path | None = None
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
     def __post_init__(self) -> None:
         if self.max_drop is not None and not 0 <= self.max_drop <= 100:

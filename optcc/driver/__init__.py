@@ -3,6 +3,7 @@
 from optcc.backends.doctor import diagnose
 from optcc.driver.compile import Outcome, compile_model
 from optcc.driver.inspection import inspect_file, list_passes
+from optcc.driver.planning import plan_passes
 from optcc.driver.reports import load_report, render_report
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "inspect_file",
     "list_passes",
     "load_report",
+    "plan_passes",
     "render_report",
 ]

@@ -19,10 +19,12 @@ from optcc.driver.engines import build_engines, choose_backends
 from optcc.driver.judge import find_samples, measure
 from optcc.driver.optimize import optimize
 from optcc.driver.original import original_file
+from optcc.driver.planning import chosen, planned
 from optcc.driver.provenance import manifest_of
 from optcc.driver.work import Work
 from optcc.errors import BackendError, ExitCode, VerificationError
 from optcc.frontends.onnx_file import load
+from optcc.frontends.preprocessing import with_preprocessing
 from optcc.measure.resources import PeakMemory, StageTimers
 from optcc.progress import Progress
 from optcc.report.codec import encode
@@ -76,7 +78,7 @@ def compile_model(request: CompileRequest, progress: Progress) -> Outcome:
 
 
 def _inputs(request: CompileRequest) -> list[Path]:
-    given = [request.model, request.ranges]
+    given = [request.model, request.ranges, request.recipe]
     given += [Path(t) for t in (request.calib, request.evaluation) if t and Path(t).exists()]
     return [p for p in given if p is not None]
 
@@ -89,12 +91,15 @@ def _prepared(
     memory: PeakMemory,
     engines: bool,
 ) -> Iterator[Work]:
-    """Load the model and the data."""
+    """Load the model, settle the plan, and open the data."""
     timers = StageTimers()
     progress.stage("load")
     with timers.stage("load"):
         loaded = load(request.model, data_root=request.data_root)
+        if request.preprocessing:
+            loaded = with_preprocessing(loaded, request.preprocessing)
         precision, calib = choose_precision(request, progress)
+        plan, registry = planned(precision, chosen(request))
         data = gather_data(request, loaded, precision, calib, sizes_matter=engines)
     with original_file(loaded) as original:
         yield Work(
@@ -105,6 +110,8 @@ def _prepared(
             timers=timers,
             loaded=loaded,
             data=data,
+            plan=plan,
+            registry=registry,
             original=original,
         )
 

@@ -18,8 +18,7 @@ from optcc.graph.io import clone, write_model
 from optcc.passkit.contract import Fact, Feed
 from optcc.passkit.qtypes import QuantPlan, RangeTable
 from optcc.pipeline.context import RunnerContext, no_samples
-from optcc.pipeline.plan import Stage, load_plan, validate_plan
-from optcc.pipeline.registry import discover_passes
+from optcc.pipeline.plan import Stage
 from optcc.pipeline.runner import Runner, SaveReproducer
 
 __all__ = ["optimize"]
@@ -36,9 +35,7 @@ def optimize(work: Work) -> dict[str, ir.Model]:
     Raises:
         VerificationError: A pass broke its promise.
     """
-    registry = discover_passes()
-    plan = load_plan(work.data.precision.value)
-    validate_plan(plan, registry)
+    plan, registry = work.plan, work.registry
     with TraceWriter(work.folder.stage / "trace.jsonl") as trace:
         ctx = _context(work, trace)
         runner = Runner(

@@ -18,9 +18,9 @@ def original_file(loaded: LoadedModel) -> Iterator[Path]:
     """Yield a file that the runtime can open; enter it before the model is changed.
 
     A model with external data is written out once, because the runtime follows its own rules on
-    where data may lie; ours have already judged it.
+    where data may lie; ours have already judged it. So is one that got preprocessing put in.
     """
-    if loaded.nbytes <= loaded.path.stat().st_size:
+    if loaded.nbytes <= loaded.path.stat().st_size and not loaded.rewritten:
         yield loaded.path
         return
     with tempfile.TemporaryDirectory(prefix="optcc-") as folder:

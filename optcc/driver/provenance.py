@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from optcc.artifacts.manifest import build_manifest, describe_source
+from optcc.config.preprocessing import Preprocessing
 from optcc.config.request import CompileRequest
 from optcc.driver.data import Data
 from optcc.driver.work import Work
@@ -34,6 +37,12 @@ def manifest_of(work: Work) -> bytes:
             "calibrator": request.calibrator.value,
             "verify": request.verify.value,
             "keep_going": request.keep_going,
+            "preprocessing": asdict(request.preprocessing) if request.preprocessing else None,
+            "passes": list(request.passes.run),
+            "only_pass": list(request.passes.only),
+            "skip_pass": list(request.passes.skip),
+            "surgeons": [_surgeon(text) for text in request.passes.surgeons],
+            "recipe": describe_source(request.recipe) if request.recipe is not None else None,
         },
         versions=package_versions(),
         seeds={"seed": request.seed},
@@ -50,11 +59,22 @@ def _source(request: CompileRequest, text: str | None) -> object:
     return text
 
 
+def _surgeon(text: str) -> object:
+    path, _, function = text.rpartition(":")
+    return {"function": function, "file": describe_source(Path(path))}
+
+
+def _base_of_function(text: str) -> str:
+    path, _, function = text.rpartition(":")
+    return f"{Path(path).name}:{function}"
+
+
 def reproduce_line(request: CompileRequest, data: Data) -> str:
     """Return the command that makes the same result, with base names for paths."""
     words = ["optcc", "compile", request.model.name, "--precision", data.precision.value]
     for option, value in _options(request, data):
         words += [option, value]
+    words += ["--swap-channels"] if request.preprocessing.swap else []
     words += ["--keep-going"] if request.keep_going else []
     return shlex.join(words)
 
@@ -72,6 +92,12 @@ def _options(request: CompileRequest, data: Data) -> list[tuple[str, str]]:
         ("--cpu-class", request.cpu_class.value),
         ("--calibrator", request.calibrator.value),
         ("--verify", request.verify.value),
+        *_preprocessing(request.preprocessing),
+        ("--recipe", request.recipe.name if request.recipe is not None else None),
+        *(("--passes", name) for name in request.passes.run),
+        *(("--only-pass", name) for name in request.passes.only),
+        *(("--skip-pass", name) for name in request.passes.skip),
+        *(("--surgeon", _base_of_function(text)) for text in request.passes.surgeons),
         ("--seed", str(request.seed)),
     ]
     defaults = {
@@ -82,6 +108,18 @@ def _options(request: CompileRequest, data: Data) -> list[tuple[str, str]]:
         "--seed": "0",
     }
     return [(o, v) for o, v in pairs if v is not None and defaults.get(o) != v]
+
+
+def _preprocessing(wanted: Preprocessing) -> list[tuple[str, str | None]]:
+    def numbers(values: Sequence[float]) -> str | None:
+        return ",".join(map(repr, values)) or None
+
+    return [
+        ("--input-dtype", wanted.dtype),
+        ("--input-scale", repr(wanted.scale) if wanted.scale != 1 else None),
+        ("--mean", numbers(wanted.mean)),
+        ("--std", numbers(wanted.std)),
+    ]
 
 
 def _base(text: str | None) -> str | None:

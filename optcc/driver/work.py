@@ -18,6 +18,8 @@ from optcc.measure.gates import GateResult
 from optcc.measure.resources import PeakMemory, StageTimers
 from optcc.passkit.qtypes import NodeDecision, RangeTable
 from optcc.pipeline.outcome import PassOutcome
+from optcc.pipeline.plan import Plan
+from optcc.pipeline.registry import PassRegistry
 from optcc.progress import Progress
 from optcc.report.schema import EngineRow, LatencyRow
 from optcc.runtime.session import OptimizationLevel
@@ -53,6 +55,8 @@ class Work:
     """The state of one compile.
 
     Attributes:
+        plan: The stages that run.
+        registry: The passes that they name.
         samples: What the artifacts are judged on: data, else seeded inputs; None when the model
             runs on none.
         notes: Warnings for the report, in the order they were given.
@@ -65,6 +69,8 @@ class Work:
     timers: StageTimers = field(default_factory=StageTimers)
     loaded: LoadedModel
     data: Data
+    plan: Plan
+    registry: PassRegistry
     original: Path
     samples: Dataset | None = None
     metric: str | None = None

@@ -35,6 +35,7 @@ class LoadedModel:
         ir_version: Of the file format.
         nodes: Nested graphs included.
         parameters: Elements of all initializers and Constant nodes.
+        rewritten: The graph is no longer what the file holds.
     """
 
     model: ir.Model
@@ -47,6 +48,7 @@ class LoadedModel:
     ir_version: int
     nodes: int
     parameters: int
+    rewritten: bool = False
 
 
 def load(path: Path, *, data_root: Path | None = None) -> LoadedModel:

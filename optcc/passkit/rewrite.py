@@ -50,6 +50,13 @@ class RewritePass(ABC):
     breaks: frozenset[Fact] = frozenset()
     pattern: Root
 
+    def extended(self, m: Match) -> Match:
+        """Take in optional nodes around what the pattern found; by default none.
+
+        A pattern alone would find the smaller match first and stop there.
+        """
+        return m
+
     def applies(self, m: Match) -> bool:
         """Say what the pattern cannot say; False means no match at all, and nothing is recorded."""
         return True
@@ -84,9 +91,10 @@ class RewritePass(ABC):
 
     def _visit(self, node: ir.Node, opset: int, ctx: PassContext, result: PassResult) -> None:
         reasons: dict[str, None] = {}
-        for match in find_matches(self.pattern, node, opset):
-            if not match.outputs:
+        for found in find_matches(self.pattern, node, opset):
+            if not found.outputs:
                 return
+            match = self.extended(found)
             if not self.applies(match):
                 continue
             reason = self._objection(match)

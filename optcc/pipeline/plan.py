@@ -2,6 +2,7 @@
 
 ```toml
 extends = "fp32"          # a shipped preset whose stages come first
+without = ["fuse.pad"]    # passes of those stages that are left out
 
 [[stage]]
 name = "simplify"
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.resources import files
 
@@ -30,7 +31,7 @@ from optcc.pipeline.registry import PassRegistry
 
 __all__ = ["Plan", "Stage", "load_plan", "parse_plan", "preset_names", "validate_plan"]
 
-_STAGE_KEYS = ("name", "passes", "repeat_until_stable", "assumes", "branch")
+_STAGE_KEYS = ("name", "passes", "repeat_until_stable", "assumes", "branch", "open")
 _MOST_REPEATS = 64
 
 
@@ -44,6 +45,7 @@ class Stage:
         repeat_until_stable: Most rounds; a round that changes nothing is the last one.
         assumes: Facts that the driver establishes before the stage (ranges by calibration).
         branch: The stage works on a copy of the model; later stages start from the trunk.
+        open: The stage whose passes a user may choose; passes that are added join it.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Stage:
     repeat_until_stable: int = 1
     assumes: frozenset[Fact] = frozenset()
     branch: bool = False
+    open: bool = False
 
     def __post_init__(self) -> None:
         if not self.passes:
@@ -113,11 +116,11 @@ def parse_plan(text: str, *, name: str) -> Plan:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"plan {name!r} is no TOML: {error}", where=name) from error
-    _only_known(table, ("extends", "stage"), name)
+    _only_known(table, ("extends", "without", "stage"), name)
     rows = table.get("stage", [])
     if not isinstance(rows, list) or not (rows or "extends" in table):
         raise ConfigError(f"plan {name!r} has no [[stage]]", where=name)
-    stages = (*_inherited(table.get("extends"), name), *(_stage(row, name) for row in rows))
+    stages = (*_inherited(table, name), *(_stage(row, name) for row in rows))
     names = [s.name for s in stages]
     for stage_name in names:
         if names.count(stage_name) > 1:
@@ -125,34 +128,46 @@ def parse_plan(text: str, *, name: str) -> Plan:
     return Plan(name, stages)
 
 
-def _inherited(preset: object, where: str) -> tuple[Stage, ...]:
+def _inherited(table: Mapping[str, object], where: str) -> tuple[Stage, ...]:
+    preset, without = table.get("extends"), _texts(table, "without", where)
     if preset is None:
         return ()
     if not isinstance(preset, str):
         raise ConfigError(f"extends is {preset!r}, it must be the name of a preset", where=where)
     if preset == where:
         raise ConfigError(f"plan {where!r} extends itself", where=where)
-    return load_plan(preset).stages
+    plan = load_plan(preset)
+    for name in without:
+        if name not in plan.pass_names():
+            raise ConfigError(f"{preset!r} has no pass {name!r} to leave out", where=where)
+    return tuple(
+        replace(s, passes=tuple(p for p in s.passes if p not in without)) for s in plan.stages
+    )
 
 
 def _stage(row: Mapping[str, object], where: str) -> Stage:
     _only_known(row, _STAGE_KEYS, where)
     repeats = row.get("repeat_until_stable", 1)
-    branch = row.get("branch", False)
     stage_name = row.get("name")
     if not isinstance(stage_name, str) or not stage_name:
         raise ConfigError(f"a stage has the name {stage_name!r}, it must be text", where=where)
     if not isinstance(repeats, int) or isinstance(repeats, bool):
         raise ConfigError(f"repeat_until_stable is {repeats!r}, not a number", where=stage_name)
-    if not isinstance(branch, bool):
-        raise ConfigError(f"branch is {branch!r}, it must be true or false", where=stage_name)
     return Stage(
         name=stage_name,
         passes=_texts(row, "passes", stage_name),
         repeat_until_stable=repeats,
         assumes=frozenset(_fact(t, stage_name) for t in _texts(row, "assumes", stage_name)),
-        branch=branch,
+        branch=_switch(row, "branch", stage_name),
+        open=_switch(row, "open", stage_name),
     )
+
+
+def _switch(row: Mapping[str, object], key: str, where: str) -> bool:
+    value = row.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key} is {value!r}, it must be true or false", where=where)
+    return value
 
 
 def _texts(row: Mapping[str, object], key: str, where: str) -> tuple[str, ...]:

@@ -58,6 +58,14 @@ class PassRegistry:
         """Return all names, sorted."""
         return tuple(self._entries)
 
+    def joined(self, entries: Iterable[PassEntry]) -> PassRegistry:
+        """Return a registry that has `entries` as well.
+
+        Raises:
+            ConfigError: A name is there already.
+        """
+        return PassRegistry([*self, *entries])
+
     def get(self, name: str) -> Pass:
         """Return the pass called `name`, imported at the first call.
 

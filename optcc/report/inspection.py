@@ -12,9 +12,13 @@ __all__ = [
     "InspectResult",
     "ModelInspection",
     "PassInfo",
+    "PlanInfo",
+    "PlannedPass",
+    "PlannedStage",
     "render_engine",
     "render_model",
     "render_passes",
+    "render_plan",
 ]
 
 
@@ -68,6 +72,8 @@ class EngineInspection:
     notes: list[str] = field(default_factory=list)
 
 
+_OWN = "optcc-compiler"
+
 InspectResult = ModelInspection | EngineInspection
 
 
@@ -84,6 +90,39 @@ class PassInfo:
     exactness: str = ""
     summary: str = ""
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPass:
+    """One pass of a plan, its promise, and the distribution or script it comes from."""
+
+    name: str
+    exactness: str
+    distribution: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStage:
+    """Passes that run one after the other.
+
+    Attributes:
+        rounds: Most times that they run; a round that changes nothing is the last.
+        branch: They work on a copy, which becomes one artifact.
+    """
+
+    name: str
+    rounds: int
+    branch: bool
+    passes: list[PlannedPass]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanInfo:
+    """What `compile` would run."""
+
+    model: str
+    precision: str
+    stages: list[PlannedStage]
 
 
 def render_model(model: ModelInspection) -> str:
@@ -124,6 +163,19 @@ def render_passes(passes: Sequence[PassInfo]) -> str:
         for info in passes
     ]
     return _aligned(rows)
+
+
+def render_plan(plan: PlanInfo) -> str:
+    """Return a headline a stage, and a line a pass."""
+    lines = [f"{plan.model} at {plan.precision}"]
+    width = max(len(p.name) for s in plan.stages for p in s.passes)
+    for stage in plan.stages:
+        rounds = f", until stable, at most {stage.rounds} rounds" if stage.rounds > 1 else ""
+        lines += ["", f"{stage.name}{', on a copy' if stage.branch else ''}{rounds}"]
+        for one in stage.passes:
+            own = "" if one.distribution == _OWN else f"  ({one.distribution})"
+            lines.append(f"  {one.name:<{width}}  {one.exactness:<8}{own}".rstrip())
+    return "\n".join(lines) + "\n"
 
 
 def _by_count(ops: dict[str, int]) -> list[tuple[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from optcc.errors import ConfigError, ExitCode
 
-__all__ = ["import_callable", "user_code"]
+__all__ = ["import_callable", "load_function", "user_code"]
 
 _HINT = "the module must lie in the working folder or be installed"
 
@@ -31,6 +32,34 @@ def import_callable(option: str, text: str, folders: Sequence[Path] = ()) -> Cal
         target: object = importlib.import_module(module_name)
         for part in attribute.split("."):
             target = getattr(target, part)
+    if not callable(target):
+        raise ConfigError(f"{option} {text} is {type(target).__name__}, it must be callable")
+    return target
+
+
+def load_function(option: str, text: str) -> Callable[..., object]:
+    """Load `file.py:function`: the file at that path and nothing else is run.
+
+    Args:
+        option: That names it, for messages.
+        text: Path and function.
+
+    Raises:
+        ConfigError: The text has no such form, there is no such file, or it has no such function.
+    """
+    path_text, _, name = text.rpartition(":")
+    path = Path(path_text)
+    if not (path_text.endswith(".py") and name.isidentifier()):
+        raise ConfigError(f"{option} {text} must be file.py:function")
+    if not path.is_file():
+        raise ConfigError(f"{option} {text}: there is no file {path_text}")
+    with _search_path([path.parent]), _explained(f"{option} {text} cannot be loaded:"):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        target: object = getattr(module, name)
     if not callable(target):
         raise ConfigError(f"{option} {text} is {type(target).__name__}, it must be callable")
     return target

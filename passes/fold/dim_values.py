@@ -53,7 +53,7 @@ class Elements:
 
 @dataclass(slots=True)
 class DimTracer:
-    """Follow dims through the nodes of one model, in graph order.
+    """What dims became in the nodes of one model, outer graphs first, in graph order.
 
     Args:
         model: Shapes must be inferred, not read from the file.
@@ -68,8 +68,11 @@ class DimTracer:
         dims = [d for v in inputs if v.shape is not None for d in v.shape if not isinstance(d, int)]
         counts = Counter(d.value for d in dims if d.value)
         self.ambiguous = frozenset(name for name, count in counts.items() if count > 1)
+        for graph in self.model.graphs():
+            for node in graph:
+                self._visit(node)
 
-    def visit(self, node: ir.Node) -> None:
+    def _visit(self, node: ir.Node) -> None:
         """Learn what the first output of `node` holds."""
         rule = _RULES.get(node.op_type)
         if rule is None or node.domain != "" or any(a.is_ref() for a in node.attributes.values()):

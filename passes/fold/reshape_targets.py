@@ -32,14 +32,10 @@ class FoldReshapeTargets:
     breaks: frozenset[Fact] = frozenset()
 
     def run(self, model: ir.Model, ctx: PassContext) -> PassResult:
-        """Trace all nodes, outer graphs first, then visit each Reshape."""
+        """Trace all nodes, then visit each Reshape."""
         result = PassResult()
         tracer = DimTracer(model)
-        graphs = list(model.graphs())
-        for graph in graphs:
-            for node in graph:
-                tracer.visit(node)
-        for graph in graphs:
+        for graph in list(model.graphs()):
             for node in list(graph):
                 target = _constant_target(node, tracer)
                 if target is not None:

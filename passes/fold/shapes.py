@@ -32,14 +32,10 @@ class FoldShapes:
     breaks: frozenset[Fact] = frozenset()
 
     def run(self, model: ir.Model, ctx: PassContext) -> PassResult:
-        """Trace all nodes, outer graphs first, then fold the ends of chains."""
+        """Trace all nodes, then fold the ends of chains."""
         result = PassResult()
         tracer = DimTracer(model)
-        graphs = list(model.graphs())
-        for graph in graphs:
-            for node in graph:
-                tracer.visit(node)
-        for graph in graphs:
+        for graph in list(model.graphs()):
             for node in list(graph):
                 if node.graph is graph and _ends_chain(node, tracer):
                     _fold(graph, node, tracer, ctx, result, self.name)

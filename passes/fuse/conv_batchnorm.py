@@ -60,7 +60,7 @@ class FuseConvBatchNorm(RewritePass):
             Reject: They cannot be computed, or do not fit the type of the weight.
         """
         conv, w, b = m.node("conv"), m.array("w"), m.optional_array("b")
-        scale, shift = scale_and_shift(m)
+        scale, shift = scale_and_shift(m, m.root)
         refuse(scale.shape != (output_channels(conv, w.shape),), "channel counts differ")
         bias = shift if b is None else shift + b.astype(np.float64) * scale
         return narrow(scale_kernel(conv, w, scale), w, "weight"), narrow(bias, w, "bias")

@@ -65,7 +65,7 @@ class FuseGemmBatchNorm(RewritePass):
             Reject: They cannot be computed, or do not fit the type of the weight.
         """
         product, w = m.node("product"), m.array("w")
-        scale, shift = scale_and_shift(m)
+        scale, shift = scale_and_shift(m, m.root)
         weight = scale_columns(product, w, scale)
         bias = column_bias(product, m.optional_array("c"), len(scale)) * scale + shift
         return narrow(weight, w, "weight"), narrow(bias, w, "bias")

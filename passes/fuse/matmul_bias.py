@@ -54,5 +54,5 @@ class FuseMatMulBias(RewritePass):
             Reject: It differs from row to row.
         """
         w = m.array("w")
-        _, shift = scale_and_shift_of(m, rank=2, axis=1, channels=w.shape[1])
+        _, shift = scale_and_shift_of(m, m.root, rank=2, axis=1, channels=w.shape[1])
         return narrow(shift, w, "bias")

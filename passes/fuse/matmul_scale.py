@@ -52,6 +52,6 @@ class FuseMatMulScale(RewritePass):
         """
         w = m.array("w")
         rank = known_rank(m.value("x")) or 1
-        scale, _ = scale_and_shift_of(m, rank=rank, axis=rank - 1, channels=w.shape[1])
+        scale, _ = scale_and_shift_of(m, m.root, rank=rank, axis=rank - 1, channels=w.shape[1])
         assert scale is not None
         return narrow(scale_columns(m.node("matmul"), w, scale), w, "weight")

@@ -44,6 +44,7 @@ FROM_PASSES = ("optcc.passkit", "optcc.graph", "optcc.errors", "passes")
 HOMES = {
     "onnxruntime": ("optcc.runtime", "optcc.backends.onnxruntime"),
     "onnx": ("optcc.graph.io",),
+    "onnx_graphsurgeon": ("optcc.passkit.surgeon",),
     "google": ("optcc.graph.io",),
     "torch": ("optcc.frontends", "optcc.trainable"),
     "tensorrt": ("optcc.backends",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -78,6 +79,21 @@ def test_value_seen_from_outside_is_refused() -> None:
     assert reasons(apply(NegNegToAbs(), s.model())) == [
         ("root", "value 'inner' is also a graph output")
     ]
+
+
+class NegsToAbs(NegNegToAbs):
+    def extended(self, m: Match) -> Match:
+        while (uses := m.root.outputs[0].uses()) and not m.root.outputs[0].is_graph_output():
+            m = replace(m, root=uses[0].node, region=(*m.region, uses[0].node))
+        return m
+
+
+def test_a_match_may_take_in_nodes_after_it() -> None:
+    model = chain("Neg", "Neg", "Neg", "Neg")
+    root = model.graph[3].name = "last"
+    result = apply(NegsToAbs(), model)
+    assert [(r.node, r.what) for r in result.rewrites] == [(root, "Neg + Neg + Neg + Neg")]
+    assert [(n.op_type, n.name) for n in model.graph] == [("Abs", root)]
 
 
 def test_subgraphs_are_covered() -> None:

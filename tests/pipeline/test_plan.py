@@ -62,6 +62,8 @@ def test_equal_texts_give_equal_plans():
         (ONE + ONE, "appears twice"),
         ("extends = 3\n" + ONE, "extends is 3"),
         ('extends = "int4"\n' + ONE, "no preset 'int4'"),
+        ('extends = "fp32"\nwithout = ["a.b"]\n' + ONE, "no pass 'a.b' to leave out"),
+        ('extends = "fp32"\nwithout = "a.b"\n' + ONE, "must be a list of texts"),
         ('extends = "test"\n' + ONE, "extends itself"),
         ('extends = "fp32"\n[[stage]]\nname = "simplify"\npasses = ["a"]', "appears twice"),
     ],
@@ -76,6 +78,12 @@ def test_a_plan_that_extends_a_preset_begins_with_its_stages():
     made = parse_plan('extends = "fp32"\n' + ONE, name="mine")
     assert made.stages[:-1] == load_plan("fp32").stages
     assert made.stages[-1] == parse_plan(ONE, name="p").stages[0]
+
+
+def test_a_plan_can_leave_out_passes_of_the_preset():
+    made = parse_plan('extends = "fp32"\nwithout = ["fuse.pad"]\n' + ONE, name="mine")
+    left = set(load_plan("fp32").pass_names()) - set(made.pass_names())
+    assert left == {"fuse.pad"}
 
 
 def test_a_misspelt_key_gets_a_suggestion():

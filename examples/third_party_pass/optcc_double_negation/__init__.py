@@ -1,0 +1,1 @@
+"""A pass for optcc in a distribution of its own."""

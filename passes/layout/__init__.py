@@ -1,0 +1,1 @@
+"""Passes that change in which order the axes of data lie."""
