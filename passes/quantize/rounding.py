@@ -30,7 +30,7 @@ from passes.quantize.windows import geometry_of
 
 __all__ = ["CompensateRounding", "RoundingOptions"]
 
-_SHARES = (1.0, 0.985, 0.96, 0.92, 0.85)
+_SHARES = (1.0, 0.985, 0.96, 0.9)
 """Of the scale that clips nothing."""
 
 _LEAST_SCALE = 1e-12

@@ -40,11 +40,13 @@ class Curvature:
         order: int [inputs]: in which order inputs are rounded, the largest moments first.
         moment: float32 [groups, inputs, inputs], in that order, with a ridge.
         factor: float32, same shape: A^T of `moment`, each row divided by its diagonal element.
+        pivots: float32 [groups, inputs]: the squares of those elements.
     """
 
     order: np.ndarray
     moment: np.ndarray
     factor: np.ndarray
+    pivots: np.ndarray
 
 
 def curvature_of(moment: np.ndarray, rows: int) -> Curvature:
@@ -58,8 +60,10 @@ def curvature_of(moment: np.ndarray, rows: int) -> Curvature:
     ridge = np.where(ridge > 0, ridge, 1.0)
     sorted_[:, range(inputs), range(inputs)] += ridge[:, None]
     upper = np.linalg.cholesky(sorted_[:, ::-1, ::-1])[:, ::-1, ::-1]
-    factor = np.swapaxes(upper, 1, 2) / np.diagonal(upper, axis1=1, axis2=2)[:, :, None]
-    return Curvature(order, sorted_.astype(np.float32), factor.astype(np.float32))
+    pivots = np.diagonal(upper, axis1=1, axis2=2)
+    factor = np.swapaxes(upper, 1, 2) / pivots[:, :, None]
+    parts = (sorted_, factor, pivots**2)
+    return Curvature(order, *(np.ascontiguousarray(part, np.float32) for part in parts))
 
 
 def best_rounding(
@@ -118,9 +122,8 @@ def _best(
     groups, inputs, channels = weight.shape
     side_by_side = np.moveaxis(scales, 0, 1).reshape(groups, -1)
     tried = np.tile(weight, (1, 1, len(scales))) / side_by_side[:, None]
-    integers = stepwise(tried, curvature.factor, limits)
-    errors = error_of(tried - integers, side_by_side, curvature.moment)
-    best = errors.reshape(groups, len(scales), channels).argmin(axis=1)
+    integers, errors = stepwise(tried, curvature.factor, curvature.pivots, limits)
+    best = (errors * side_by_side**2).reshape(groups, len(scales), channels).argmin(axis=1)
     column = best * channels + np.arange(channels)
     scale = np.take_along_axis(side_by_side, column, axis=1)
     exact = weight / scale[:, None]

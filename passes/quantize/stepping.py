@@ -70,17 +70,31 @@ def error_of(left: np.ndarray, scale: np.ndarray, moment: np.ndarray) -> np.ndar
     return np.asarray((left * (moment @ left)).sum(axis=1) * scale**2)
 
 
-def stepwise(exact: np.ndarray, factor: np.ndarray, limits: Limits) -> np.ndarray:
-    """Choose the integers in order, each for the errors before it."""
+def stepwise(
+    exact: np.ndarray, factor: np.ndarray, pivots: np.ndarray, limits: Limits
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose the integers in order, each for the errors before it.
+
+    Args:
+        exact: float32 [groups, inputs, channels].
+        factor: A^T by rows, each divided by its diagonal element.
+        pivots: The squares of those elements, float32 [groups, inputs].
+        limits: Of the integers.
+
+    Returns:
+        The integers, and d^T H d in squared steps [groups, channels].
+    """
     integers, left = np.zeros_like(exact), np.zeros_like(exact)
+    error = np.zeros(exact.shape[::2], np.float32)
     for start, stop in _blocks(exact.shape[1]):
         before = factor[:, start:stop, :start] @ left[:, :start]
         for i in range(start, stop):
             own = _short_sum(factor[:, i, start:i], left[:, start:i])
-            target = limits.share(exact[:, i] + before[:, i - start] + own, exact, i)
-            integers[:, i] = limits.clip(target, integers, i)
+            target = exact[:, i] + before[:, i - start] + own
+            integers[:, i] = limits.clip(limits.share(target, exact, i), integers, i)
             left[:, i] = exact[:, i] - integers[:, i]
-    return integers
+            error += pivots[:, i : i + 1] * (target - integers[:, i]) ** 2
+    return integers, error
 
 
 def refined(
