@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 __all__ = [
     "ActivationRange",
     "NodeDecision",
@@ -13,6 +15,7 @@ __all__ = [
     "QuantPlan",
     "QuantUnit",
     "RangeTable",
+    "Rounding",
 ]
 
 
@@ -100,6 +103,19 @@ class NodeDecision:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounding:
+    """The integers of one weight, where they are not simply the nearest ones.
+
+    Attributes:
+        data: int8, same shape as the weight.
+        scale: float32, one per output channel, all positive.
+    """
+
+    data: np.ndarray
+    scale: np.ndarray
+
+
 @dataclass(slots=True)
 class QuantPlan:
     """Decisions for one model. Made by `quantize.place`, read by the spellings and the report.
@@ -112,6 +128,8 @@ class QuantPlan:
             stay float in TensorRT's spelling and in `decisions`.
         bias_shifts: By spelling ("signed", "unsigned") and weighted node, what is to be added to
             its bias per output channel, so that its mean error vanishes.
+        roundings: By spelling and weighted node, the integers of its weight; the nearest ones where
+            there are none.
     """
 
     units: list[QuantUnit] = field(default_factory=list)
@@ -119,6 +137,7 @@ class QuantPlan:
     shared_scale: list[tuple[str, ...]] = field(default_factory=list)
     cpu_units: list[QuantUnit] = field(default_factory=list)
     bias_shifts: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+    roundings: Mapping[str, Mapping[str, Rounding]] = field(default_factory=dict)
 
     def observed(self) -> tuple[str, ...]:
         """Return the names of all values whose range calibration must give, sorted."""

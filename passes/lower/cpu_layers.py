@@ -42,6 +42,7 @@ class LayerWriter:
         self._now: dict[ir.Value, ir.Value] = {}
         self._writer = QdqWriter(graph)
         self._shifts = plan.bias_shifts.get("unsigned", {})
+        self._roundings = plan.roundings.get("unsigned", {})
         self._qmax = _SEVEN_BITS if seven_bits else _EIGHT_BITS
 
     def rewrite_of(self, unit: QuantUnit) -> Rewrite:
@@ -160,7 +161,8 @@ class LayerWriter:
         weight = root.inputs[1]
         assert weight is not None
         grid = self._grids[unit.activations[0]]
-        quantized = quantized_weight(root, unit, grid, self._qmax, safe_pairs=True)
+        planned = self._roundings.get(root.name or "")
+        quantized = quantized_weight(root, unit, grid, self._qmax, safe_pairs=True, planned=planned)
         root.replace_input_with(1, self._writer.weight(weight, quantized))
         return quantized
 

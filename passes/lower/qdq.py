@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import onnx_ir as ir
 
@@ -133,7 +135,8 @@ class QdqWriter:
 
     def weight(self, weight: ir.Value, quantized: QuantizedWeight) -> ir.Value:
         """Return `weight` as int8 constant behind a DequantizeLinear, shared where equal."""
-        key = (weight, quantized.scale.tobytes() + bytes([quantized.axis]))
+        axis, scale = bytes([quantized.axis]), quantized.scale.tobytes()
+        key = (weight, axis + scale + hashlib.sha256(quantized.data.tobytes()).digest())
         if key not in self._weights:
             self._weights[key] = self._constant(
                 weight.name or "", quantized.data, quantized.scale, quantized.axis

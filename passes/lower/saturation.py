@@ -9,9 +9,15 @@ as far as its own neighbours need.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
-__all__ = ["least_safe_scale"]
+__all__ = ["MOST_SUM", "keeps_pairs", "least_safe_scale", "partners"]
+
+MOST_SUM = 128
+"""What the magnitudes of two neighbouring integers of one sign may add up to."""
 
 _MOST_SUM = 127
 """128, less what rounding two weights to integers may add."""
@@ -25,12 +31,40 @@ def least_safe_scale(weight: np.ndarray, axis: int) -> np.ndarray:
             has either the kernel positions or the input channels innermost, so both orders count.
         axis: The output-channel axis.
     """
+    return np.asarray(_largest_sums(weight, axis) / _MOST_SUM)
+
+
+def keeps_pairs(data: np.ndarray, axis: int) -> bool:
+    """Tell whether no pair of products of the integers `data` leaves 16 bits."""
+    return bool(np.all(_largest_sums(data.astype(np.int32), axis) <= MOST_SUM))
+
+
+def partners(dims: Sequence[int]) -> list[list[int]]:
+    """Return for each input of a sum those whose products are added to its own in 16 bits.
+
+    Args:
+        dims: Of the weight without its channel axis: [in / group, *kernel], or [inputs].
+    """
+    places = np.arange(math.prod(dims)).reshape(1, *dims)
+    found: list[set[int]] = [set() for _ in range(places.size)]
+    for order in _orders(places):
+        for first, second in order[0, : places.size // 2 * 2].reshape(-1, 2).tolist():
+            found[first].add(second)
+            found[second].add(first)
+    return [sorted(own) for own in found]
+
+
+def _largest_sums(weight: np.ndarray, axis: int) -> np.ndarray:
     rows = np.moveaxis(weight, axis, 0)
+    return np.asarray(np.max([_largest_pair(order) for order in _orders(rows)], axis=0))
+
+
+def _orders(rows: np.ndarray) -> list[np.ndarray]:
+    """Return [channels, in / group, *kernel] as rows, in each order that a kernel may read."""
     orders = [rows.reshape(len(rows), -1)]
     if rows.ndim > 2:
         orders.append(np.moveaxis(rows, 1, -1).reshape(len(rows), -1))
-    sums = [_largest_pair(order) for order in orders]
-    return np.asarray(np.max(sums, axis=0) / _MOST_SUM)
+    return orders
 
 
 def _largest_pair(rows: np.ndarray) -> np.ndarray:

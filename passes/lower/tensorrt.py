@@ -87,6 +87,7 @@ class _Spelling:
         self._graph = graph
         self._plan = plan
         self._shifts = plan.bias_shifts.get("signed", {})
+        self._roundings = plan.roundings.get("signed", {})
         self._nodes = {n.name or "": n for n in graph}
         self._grids = grids
         self._writer = QdqWriter(graph)
@@ -122,5 +123,6 @@ class _Spelling:
             self._grids[unit.activations[0]],
             _WEIGHT_MAX,
             safe_pairs=is_read_narrow(unit, self._plan),
+            planned=self._roundings.get(node.name or ""),
         )
         node.replace_input_with(1, self._writer.weight(weight, quantized))

@@ -6,18 +6,24 @@ import numpy as np
 import onnx_ir as ir
 
 from optcc.graph.edit import add_constant, constant_of
-from optcc.passkit.qtypes import PerAxis, QuantUnit
-from passes.lower.saturation import least_safe_scale
+from optcc.passkit.qtypes import PerAxis, QuantUnit, Rounding
+from passes.lower.saturation import keeps_pairs, least_safe_scale
 from passes.quantize.grid import Grid
 from passes.quantize.weights import QuantizedWeight, quantize_weight
 
-__all__ = ["bias_input", "bias_row", "quantized_weight", "shift_bias"]
+__all__ = ["bias_input", "bias_row", "least_bias_scale", "quantized_weight", "shift_bias"]
 
 _MOST_HEADROOM = float(2**29)
 
 
 def quantized_weight(
-    root: ir.Node, unit: QuantUnit, grid: Grid, qmax: int, *, safe_pairs: bool
+    root: ir.Node,
+    unit: QuantUnit,
+    grid: Grid,
+    qmax: int,
+    *,
+    safe_pairs: bool,
+    planned: Rounding | None = None,
 ) -> QuantizedWeight:
     """Return the weight of `root` as integers, one scale per output channel.
 
@@ -30,19 +36,43 @@ def quantized_weight(
         grid: Of its data.
         qmax: Largest magnitude of the integers.
         safe_pairs: Keep sums of neighbouring products within 16 bits; see `saturation`.
+        planned: Taken as it is while it keeps to all of this; a grid may have changed since.
     """
     array = constant_of(root.inputs[1])
     assert array is not None
     assert isinstance(unit.granularity, PerAxis)
     numbers, axis = np.asarray(array, np.float32), unit.granularity.axis
-    least = np.zeros(numbers.shape[axis])
+    least = least_bias_scale(root, unit, grid)
+    if planned is not None and _fits(planned, numbers, axis, qmax, least, safe_pairs):
+        return QuantizedWeight(planned.data, planned.scale, axis)
     if safe_pairs:
-        least = least_safe_scale(numbers, axis)
-    bias = bias_row(root, unit)
-    if bias is not None:
-        largest = np.abs(bias).reshape(-1, len(least)).max(axis=0)
-        least = np.maximum(least, largest / (grid.scale * _MOST_HEADROOM))
+        least = np.maximum(least, least_safe_scale(numbers, axis))
     return quantize_weight(numbers, axis, qmax, least)
+
+
+def least_bias_scale(root: ir.Node, unit: QuantUnit, grid: Grid) -> np.ndarray:
+    """Return per channel the least scale of the weight at which the bias fits into int32."""
+    least = np.zeros(channels_of(root, unit))
+    bias = bias_row(root, unit)
+    if bias is None:
+        return least
+    largest = np.abs(bias).reshape(-1, len(least)).max(axis=0)
+    return np.asarray(largest / (grid.scale * _MOST_HEADROOM))
+
+
+def _fits(
+    planned: Rounding,
+    weight: np.ndarray,
+    axis: int,
+    qmax: int,
+    least: np.ndarray,
+    safe_pairs: bool,
+) -> bool:
+    if planned.data.shape != weight.shape or planned.scale.shape != least.shape:
+        return False
+    small = np.abs(planned.data.astype(np.int32)).max(initial=0) <= qmax
+    large = np.all(planned.scale >= least.astype(np.float32))
+    return bool(small and large and (not safe_pairs or keeps_pairs(planned.data, axis)))
 
 
 def bias_input(nodes: list[ir.Node]) -> tuple[ir.Node, int] | None:

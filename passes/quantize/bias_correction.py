@@ -19,20 +19,15 @@ from optcc.graph.edit import add_constant, constant_of, fresh_name, remove_dead
 from optcc.graph.io import clone
 from optcc.graph.shapes import known_rank
 from optcc.passkit.contract import Exactness, Fact, Feed, PassContext, PassResult, Rejection
-from optcc.passkit.qtypes import QuantPlan, QuantUnit, RangeTable
-from passes.lower.cpu_ranges import unsigned_grids
+from optcc.passkit.qtypes import QuantPlan, QuantUnit
 from passes.lower.qdq import QdqWriter
-from passes.lower.ranges import grids_of
-from passes.lower.tensorrt import is_read_narrow
+from passes.lower.rules import SPELLINGS, SpellingRules, spelling_rules
 from passes.lower.weighing import bias_input, quantized_weight
-from passes.quantize.grid import Grid, signed_grid
 from passes.quantize.relax import some_feeds
 
 __all__ = ["CorrectBias", "CorrectionOptions"]
 
 _LEAST_OPSET = 18
-_QMAX = {"vnni": 127, "avx2": 64}
-_SPELLINGS = ("signed", "unsigned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +65,7 @@ class CorrectBias:
         opset = model.graph.opset_imports.get("", 0)
         if ctx.plan is None or ctx.ranges is None or len(feeds) < 2 or opset < _LEAST_OPSET:
             return PassResult()
-        spellings = _spellings(model, ctx, ctx.plan, ctx.ranges)
+        spellings = spelling_rules(model.graph, ctx.plan, ctx.ranges, ctx.cpu_class)
         found = _means(_probe(model, ctx.plan, spellings), ctx, feeds)
         result, shifts = PassResult(), {}
         for spelling in spellings:
@@ -86,35 +81,7 @@ class CorrectBias:
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """What one spelling does to the units.
-
-    Attributes:
-        spelling: Which one.
-        grids: Of the activations.
-        qmax: Of the weights.
-        all_safe: Keep pairs of products safe everywhere, not only where the data is read narrow.
-    """
-
-    spelling: str
-    grids: Mapping[str, Grid]
-    qmax: int
-    all_safe: bool
-
-
-def _spellings(
-    model: ir.Model, ctx: PassContext, plan: QuantPlan, ranges: RangeTable
-) -> dict[str, _Settings]:
-    signed = grids_of(plan.observed(), ranges.signed, plan.shared_scale, signed_grid)
-    unsigned = unsigned_grids(model.graph, plan, ranges.unsigned)
-    return {
-        "signed": _Settings("signed", signed, _QMAX["vnni"], all_safe=False),
-        "unsigned": _Settings("unsigned", unsigned, _QMAX[ctx.cpu_class], all_safe=True),
-    }
-
-
-def _probe(model: ir.Model, plan: QuantPlan, spellings: Mapping[str, _Settings]) -> ir.Model:
+def _probe(model: ir.Model, plan: QuantPlan, spellings: Mapping[str, SpellingRules]) -> ir.Model:
     """Return a copy of `model` whose outputs are the mean errors of the units."""
     copy = clone(model)
     nodes = {n.name or "": n for n in copy.graph}
@@ -128,8 +95,7 @@ def _probe(model: ir.Model, plan: QuantPlan, spellings: Mapping[str, _Settings])
             axes = _averaged(own)
             if axes is None:
                 continue
-            safe = settings.all_safe or is_read_narrow(unit, plan)
-            twin = _twin(copy.graph, writer, own[0], unit, settings, safe)
+            twin = _twin(copy.graph, writer, own[0], unit, plan, settings)
             mean = _mean_difference(copy.graph, own[0], twin, axes)
             mean.meta["node"], mean.meta["spelling"] = own[0].name, spelling
             outputs.append(mean)
@@ -161,15 +127,22 @@ def _twin(
     writer: QdqWriter,
     root: ir.Node,
     unit: QuantUnit,
-    settings: _Settings,
-    safe: bool,
+    plan: QuantPlan,
+    settings: SpellingRules,
 ) -> ir.Value:
     """Add the int8 form of `root` beside it and return its result."""
     data, weight = root.inputs[0], root.inputs[1]
     assert data is not None
     assert weight is not None
     grid = settings.grids[unit.activations[0]]
-    quantized = quantized_weight(root, unit, grid, settings.qmax, safe_pairs=safe)
+    quantized = quantized_weight(
+        root,
+        unit,
+        grid,
+        settings.qmax,
+        safe_pairs=settings.safe_pairs(unit, plan),
+        planned=plan.roundings.get(settings.spelling, {}).get(unit.nodes[0]),
+    )
     inputs = [writer.pair(data, grid), writer.weight(weight, quantized), *root.inputs[2:]]
     twin = ir.Node(
         "", root.op_type, inputs, root.attributes.values(), name=f"{root.name}.{settings.spelling}"
@@ -204,7 +177,7 @@ def _means(
 ) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
     """Return per spelling and weighted node the mean error over each half of `feeds`."""
     outputs = list(probe.graph.outputs)
-    found: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {s: {} for s in _SPELLINGS}
+    found: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {s: {} for s in SPELLINGS}
     got = ctx.run_all(probe, feeds, [v.name or "" for v in outputs]) if outputs else []
     weights = [max((len(a) for a in f.values() if a.ndim), default=1) for f in feeds]
     for value in outputs:

@@ -72,7 +72,8 @@ def without_units(graph: ir.Graph, plan: QuantPlan, dropped: Mapping[str, str]) 
     fewer = make_plan(graph, kept, outer | dict(dropped))
     roots = {u.nodes[0] for u in kept}
     shifts = {s: {n: a for n, a in of.items() if n in roots} for s, of in plan.bias_shifts.items()}
-    return replace(fewer, bias_shifts=shifts)
+    roundings = {s: {n: r for n, r in of.items() if n in roots} for s, of in plan.roundings.items()}
+    return replace(fewer, bias_shifts=shifts, roundings=roundings)
 
 
 def _values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:

@@ -130,7 +130,10 @@ class _Judge:
         return {n: max(s, unsigned.get(n, 0.0)) for n, s in signed.items()}
 
     def shares_of(self, units: Sequence[QuantUnit], rows: int) -> dict[str, Mapping[str, float]]:
-        """Return per unit what it alone does to the outputs."""
+        """Return per unit what it alone does to the outputs, with the nearest integers.
+
+        What rounding and bias correction mend is left out: it hides which layers are in need.
+        """
         feeds = some_feeds(iter(self.feeds), rows)
         return {
             unit.nodes[0]: self._shares(

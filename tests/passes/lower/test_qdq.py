@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from optcc.passkit.qtypes import ActivationRange
@@ -72,3 +74,13 @@ def test_equal_weights_are_stored_once() -> None:
     first = writer.weight(weight, quantize_weight(array, 1, 127))
     assert writer.weight(weight, quantize_weight(array, 1, 127)) is first
     assert writer.weight(weight, quantize_weight(array, 0, 127)) is not first
+
+
+def test_weights_of_one_scale_and_other_integers_are_kept_apart() -> None:
+    s = Sketch()
+    weight = s.weight("w", 4, 3)
+    s.output(s.op("MatMul", s.input("x", [2, 4]), weight), [2, 3])
+    writer = QdqWriter(s.graph)
+    quantized = quantize_weight(np.ones((4, 3), np.float32), 1, 127)
+    first = writer.weight(weight, quantized)
+    assert writer.weight(weight, replace(quantized, data=quantized.data - 1)) is not first

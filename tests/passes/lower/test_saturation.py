@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from passes.lower.saturation import least_safe_scale
+from passes.lower.saturation import keeps_pairs, least_safe_scale, partners
 from passes.quantize.weights import quantize_weight
 
 
@@ -42,3 +43,17 @@ def test_columns_of_a_matrix_are_channels() -> None:
 def test_opposite_neighbours_cost_nothing() -> None:
     weight = np.array([[1.0, -1.0, 0.5, 0.0]], np.float32)
     assert np.allclose(least_safe_scale(weight, 0), [1 / 127])
+
+
+def test_partners_are_the_neighbours_of_both_orders() -> None:
+    assert partners([5]) == [[1], [0], [3], [2], []]
+    assert partners([2, 3]) == [[1, 3], [0, 4], [3, 5], [0, 2], [1, 5], [2, 4]]
+
+
+@pytest.mark.parametrize(("beside", "sound"), [(64, True), (65, False), (-127, True)])
+def test_one_pair_too_large_is_noticed(beside: int, sound: bool) -> None:
+    data = np.zeros((2, 4, 3), np.int8)
+    data[1, 2, 1], data[1, 3, 1] = 64, beside
+    assert keeps_pairs(data, 0) is sound
+    assert keeps_pairs(-data, 0) is sound
+    assert keeps_pairs(data[..., 1], 0) is sound

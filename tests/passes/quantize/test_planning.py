@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from optcc.passkit.qtypes import QuantPlan
+import numpy as np
+
+from optcc.passkit.qtypes import QuantPlan, Rounding
 from optcc.passkit.testing import bare_context
 from passes.quantize.place import PlaceQuantization
 from passes.quantize.planning import without_units
@@ -38,5 +40,8 @@ def test_shifts_of_dropped_units_go_with_them() -> None:
     model = residual_block()
     plan = _plan(model)
     plan.bias_shifts = {"signed": {"stem": (1.0,), "head": (2.0,)}}
+    own = Rounding(np.zeros((1, 1), np.int8), np.ones(1, np.float32))
+    plan.roundings = {"signed": {"stem": own, "head": own}}
     fewer = without_units(model.graph, plan, {"head": "why"})
     assert fewer.bias_shifts == {"signed": {"stem": (1.0,)}}
+    assert fewer.roundings == {"signed": {"stem": own}}
