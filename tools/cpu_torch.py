@@ -18,9 +18,9 @@ PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 
 def requirement() -> str:
-    """Return the one requirement of the `torch` extra."""
+    """Return the requirement of torch itself in the `torch` extra."""
     project = tomllib.loads(PROJECT.read_text("utf-8"))["project"]
-    (only,) = project["optional-dependencies"]["torch"]
+    (only,) = (r for r in project["optional-dependencies"]["torch"] if r.startswith("torch>"))
     return str(only)
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from optcc.passkit.matcher import Match
 from passes.fold.preprocessing import FoldPreprocessing
-from passes.fuse.batchnorm_linear import FuseBatchNormLinear
 from tests.models.sketch import Sketch
 from tests.passes.promise import apply, caught, feed, keeps, ops, reasons
 
@@ -165,40 +164,3 @@ class PaddingIgnored(FoldPreprocessing):
 def test_runner_catches_a_broken_twin() -> None:
     model = conv("Sub", k_of(4, 1, 1), pads=[1, 1, 1, 1]).model()
     assert "at 'conv'" in caught(PaddingIgnored(), model)
-
-
-# ---- BatchNormalization in front
-
-
-def normed(kind: str, dims: list[int | str], *, var: float = 1.0, **attributes) -> Sketch:
-    s = Sketch()
-    x = s.input("x", dims)
-    positive = s.constant("var", k_of(4) * np.float32(var))
-    y = s.op("BatchNormalization", x, s.constant("gamma", k_of(4)), s.weight("beta", 4),
-             s.weight("mean", 4), positive, name="norm")  # fmt: skip
-    w = s.weight("w", *((6, 4, 3, 3) if kind == "Conv" else (4, 3)))
-    s.output(s.op(kind, y, w, name="linear", **attributes), None)
-    return s
-
-
-@pytest.mark.parametrize("kind", ["Conv", "Gemm", "MatMul"])
-def test_a_batchnorm_folds_into_what_reads_it(kind) -> None:
-    model = normed(kind, ["N", 4, 6, 5] if kind == "Conv" else ["N", 4]).model()
-    keeps(FuseBatchNormLinear(), model, [feed(model, N=2)])
-    assert "BatchNormalization" not in ops(model)
-
-
-def test_a_batchnorm_in_front_of_padding_stays() -> None:
-    result = apply(FuseBatchNormLinear(), normed("Conv", [1, 4, 6, 5], pads=[1, 1, 1, 1]).model())
-    assert reasons(result) == [("linear", "the padding zeros stand for numbers after the shift")]
-
-
-def test_a_batchnorm_over_another_axis_stays() -> None:
-    result = apply(FuseBatchNormLinear(), normed("MatMul", [2, 4, 4]).model())
-    wanted = "its channels are not the axis that the product reads"
-    assert reasons(result) == [("linear", wanted)]
-
-
-def test_a_batchnorm_without_valid_variance_stays() -> None:
-    result = apply(FuseBatchNormLinear(), normed("Gemm", [2, 4], var=-3.0).model())
-    assert reasons(result) == [("linear", "'var' holds no valid variance")]
