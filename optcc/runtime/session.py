@@ -57,6 +57,8 @@ class Session:
         options.inter_op_num_threads = 1
         # Idle threads of one session would otherwise spin into the time of the next one.
         options.add_session_config_entry("session.force_spinning_stop", "1")
+        if level is OptimizationLevel.OFF:
+            _spare_memory(options)
         if save_optimized is not None:
             options.optimized_model_filepath = str(save_optimized)
             weights = f"{save_optimized.name}.data"  # keeps the graph small, and below 2 GiB
@@ -87,6 +89,18 @@ class Session:
         except Exception as error:
             raise BackendError(_first_line(error), where="onnxruntime") from error
         return dict(zip(names, results, strict=True))
+
+
+def _spare_memory(options: Any) -> None:  # noqa: ANN401 - onnxruntime is imported on use
+    """Free each buffer as soon as its last reader has run; results stay the same.
+
+    The default order of nodes runs what only an output needs last, which keeps all that it reads.
+    """
+    import onnxruntime as ort
+
+    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
 
 
 def _first_line(error: Exception) -> str:

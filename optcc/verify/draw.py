@@ -15,6 +15,8 @@ __all__ = ["SPREADS", "Spread", "draw_like", "draw_spread", "guess_seen"]
 
 _UNKNOWN_DIM = 3
 _MOST_REACH = 1e3
+_PERIOD = 16381
+"""Numbers drawn for one value; a prime, so that they repeat at other places of each axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,9 @@ def draw_like(seen: Seen, rng: np.random.Generator, *, fixed: bool) -> np.ndarra
         return seen.value
     if seen.sample.size == 0:
         return np.zeros(seen.shape, seen.dtype)
-    picks = rng.integers(0, seen.sample.size, seen.shape)
-    return seen.sample[picks]
+    count = int(np.prod(seen.shape, dtype=np.int64))
+    picks = rng.integers(0, seen.sample.size, min(count, _PERIOD))
+    return _filled(seen.sample[picks], seen.shape)
 
 
 def draw_spread(
@@ -89,12 +92,17 @@ def draw_spread(
         return draw_like(seen, rng, fixed=fixed)
     typical, largest = _magnitudes(seen)
     limit = max(spread.times * typical, 2.0 * largest, 2.0 * reach, spread.floor)
-    count = int(np.prod(seen.shape, dtype=np.int64))
+    count = min(int(np.prod(seen.shape, dtype=np.int64)), _PERIOD)
     even = (rng.permutation(count) + 0.5) * (2.0 / max(1, count)) - 1.0  # both far ends, always
-    far = even.reshape(seen.shape) * limit
     scale = spread.usual * (typical if typical > 1e-6 else limit / 4.0)
-    usual = rng.standard_normal(seen.shape) * scale
-    return np.where(rng.random(seen.shape) < spread.share, far, usual).astype(seen.dtype)
+    usual = rng.standard_normal(count) * scale
+    drawn = np.where(rng.random(count) < spread.share, even * limit, usual)
+    return _filled(drawn.astype(seen.dtype), seen.shape)
+
+
+def _filled(drawn: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Repeat `drawn` until it fills `shape`; its length is prime, so no two rows are alike."""
+    return np.resize(drawn, shape)
 
 
 def _magnitudes(seen: Seen) -> tuple[float, float]:

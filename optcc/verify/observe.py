@@ -17,6 +17,7 @@ from optcc.errors import BackendError
 from optcc.graph.walk import all_graphs, all_values, outer_values
 from optcc.passkit.contract import Feed
 from optcc.verify.reference import open_model
+from optcc.verify.sampling import LEAST_OPSET, with_samples
 
 __all__ = ["Observations", "Seen", "observe", "see", "value_chunks"]
 
@@ -72,7 +73,7 @@ def observe(model: ir.Model, probes: Sequence[Feed]) -> Observations:
     names = [v.name or "" for v in model.graph.outputs]
     seen = {n: [see(p[n]) for p in probes] for n in probes[0]}
     outputs: list[Feed] = []
-    for chunk in value_chunks(model, {*names, *seen}):
+    for chunk in value_chunks(model, {*names, *seen}, most=_most(model)):
         outputs = _observe_chunk(model, probes, names, chunk, seen) or outputs
     if not outputs:
         outputs = _run(model, probes, names, (), seen)
@@ -89,16 +90,55 @@ def _run(
     seen: dict[str, list[Seen]],
 ) -> list[Feed]:
     """Run every probe once; keep the outputs, and what was seen of them and of `chunk`."""
+    if chunk and model.graph.opset_imports.get("", 0) >= LEAST_OPSET:
+        return _run_sampled(model, probes, names, chunk, seen)
     outputs: list[Feed] = []
     with open_model(model, also=chunk) as session:
         for probe in probes:
             results = session.run(probe, list(dict.fromkeys([*names, *chunk])))
             outputs.append({n: results[n] for n in names})
             for name, array in results.items():
-                entries = seen.setdefault(name, [])
-                if isinstance(array, np.ndarray) and len(entries) < len(outputs):
-                    entries.append(see(array))
+                if isinstance(array, np.ndarray):
+                    _enter(seen, name, see(array), len(outputs))
     return outputs
+
+
+def _run_sampled(
+    model: ir.Model,
+    probes: Sequence[Feed],
+    names: Sequence[str],
+    chunk: Sequence[str],
+    seen: dict[str, list[Seen]],
+) -> list[Feed]:
+    """Run with samples of the values of `chunk` as outputs."""
+    outputs: list[Feed] = []
+    sampled = with_samples(model, chunk, _KEEP_FLOATS, _KEEP_OTHERS)
+    wanted = [*names, *(n for pair in sampled.outputs.values() for n in pair)]
+    with open_model(sampled.model) as session:
+        for probe in probes:
+            results = session.run(probe, wanted)
+            outputs.append({n: results[n] for n in names})
+            for name in names:
+                if isinstance(results[name], np.ndarray):
+                    _enter(seen, name, see(results[name]), len(outputs))
+            for name, (dims, some) in sampled.outputs.items():
+                shape = tuple(int(d) for d in results[dims])
+                _enter(seen, name, _from_sample(results[some], shape), len(outputs))
+    return outputs
+
+
+def _enter(seen: dict[str, list[Seen]], name: str, found: Seen, probes: int) -> None:
+    """Keep what was seen in this probe, unless an earlier run has told it."""
+    entries = seen.setdefault(name, [])
+    if len(entries) < probes:
+        entries.append(found)
+
+
+def _from_sample(some: np.ndarray, shape: tuple[int, ...]) -> Seen:
+    """Return what was seen of a value of `shape` from its evenly spread elements."""
+    if some.size == int(np.prod(shape, dtype=np.int64)):
+        return see(some.reshape(shape))
+    return Seen(some.dtype, shape, None, see(some).sample)
 
 
 def _observe_chunk(
@@ -131,8 +171,22 @@ def see(array: np.ndarray) -> Seen:
     return Seen(array.dtype, array.shape, None, flat[spread])
 
 
-def value_chunks(model: ir.Model, have: set[str]) -> Iterator[list[str]]:
-    """Group the inner values so that one run returns about `_CHUNK_BYTES`."""
+def _most(model: ir.Model) -> int | None:
+    """Return how many elements of a value one run returns at most; None for all."""
+    sampled = model.graph.opset_imports.get("", 0) >= LEAST_OPSET
+    return 2 * _KEEP_FLOATS if sampled else None
+
+
+def value_chunks(
+    model: ir.Model, have: set[str], *, most: int | None = None
+) -> Iterator[list[str]]:
+    """Group the inner values so that one run returns about `_CHUNK_BYTES`.
+
+    Args:
+        model: Its main graph is looked at.
+        have: Names that are known already.
+        most: Elements of each value that are returned; None for all.
+    """
     counts = Counter(v.name for g in all_graphs(model.graph) for v in all_values(g))
     chunk: list[str] = []
     size = 0
@@ -142,7 +196,7 @@ def value_chunks(model: ir.Model, have: set[str]) -> Iterator[list[str]]:
             if not name or name in have or counts[name] > 1 or not _is_tensor(value):
                 continue
             chunk.append(name)
-            size += _estimate(value)
+            size += _estimate(value, most)
             if size > _CHUNK_BYTES:
                 yield chunk
                 chunk, size = [], 0
@@ -154,11 +208,12 @@ def _is_tensor(value: ir.Value) -> bool:
     return value.type is None or isinstance(value.type, ir.TensorType)
 
 
-def _estimate(value: ir.Value) -> int:
+def _estimate(value: ir.Value, most: int | None) -> int:
     if value.shape is None:
-        return _UNKNOWN_BYTES
+        return _UNKNOWN_BYTES if most is None else 4 * most
     dims = [d if isinstance(d, int) else 4 for d in value.shape.dims]
-    return int(np.prod(dims, dtype=np.int64)) * 4
+    count = int(np.prod(dims, dtype=np.int64))
+    return 4 * (count if most is None else min(count, most))
 
 
 def _fixed(graph: ir.Graph) -> Iterator[str]:

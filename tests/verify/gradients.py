@@ -96,13 +96,26 @@ class Erf(OpRun):
         return (np.vectorize(math.erf, otypes=[np.float64])(x),)
 
 
+class Gelu(OpRun):
+    """In double, for the same reason."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, approximate: str | None = None) -> tuple[np.ndarray]:
+        if (approximate or self.approximate) == "tanh":
+            inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+            return (0.5 * x * (1 + np.tanh(inner)),)
+        erf = np.vectorize(math.erf, otypes=[np.float64])
+        return (0.5 * x * (1 + erf(x / math.sqrt(2))),)
+
+
 class _Evaluator:
     """A model in double under the reference evaluator."""
 
     def __init__(self, model: ir.Model) -> None:
         self._names = [v.name or "" for v in model.graph.outputs]
         proto = onnx.load_from_string(to_bytes(widened(model)))
-        self._evaluator = ReferenceEvaluator(proto, new_ops=[Erf])
+        self._evaluator = ReferenceEvaluator(proto, new_ops=[Erf, Gelu])
 
     def __call__(self, feed: Feed) -> Feed:
         results: Sequence[np.ndarray] = self._evaluator.run(self._names, feed)

@@ -156,7 +156,7 @@ class AffineInverted(FuseConvAffine):
         k = m.array("k").astype(np.float64).reshape(-1)
         factor = k**2 if m.root.op_type == "Div" else k**-2.0
         factor = np.broadcast_to(factor, bias.shape)
-        return scale_kernel(m.node("conv"), weight, factor).astype(weight.dtype), bias
+        return scale_kernel(m.node("weighted"), weight, factor).astype(weight.dtype), bias
 
 
 class AffineSubtract(FuseConvAffine):
@@ -189,7 +189,7 @@ class GemmBeta(FuseGemmAffine):
 
     def rewrite(self, m: Match, graph: ir.Graph) -> Sequence[ir.Value]:
         [output] = super().rewrite(m, graph)
-        beta = m.node("gemm").attributes.get_float("beta", 1.0)
+        beta = m.node("weighted").attributes.get_float("beta", 1.0)
         node = output.producer()
         node.attributes["beta"] = ir.AttrFloat32("beta", beta)
         return [output]

@@ -10,7 +10,9 @@ import onnx_ir as ir
 from optcc.graph.edit import constant_of, is_constant, replace_node
 from optcc.graph.shapes import known_rank
 from optcc.passkit.contract import Exactness, Fact, PassContext, PassResult, Rewrite
-from passes.fuse import sibling_matmul
+from optcc.passkit.rewrite import Reject
+from passes.fuse.projection import Projection, projection_at
+from passes.fuse.qkv import FuseQkv
 from tests.verify.wrong_passes.faulty import constant
 
 __all__ = ["MergedDuplicates", "MergedProducts", "StaleConstants"]
@@ -18,32 +20,27 @@ __all__ = ["MergedDuplicates", "MergedProducts", "StaleConstants"]
 _NO_FACTS: frozenset[Fact] = frozenset()
 
 
-class MergedProducts:
+class MergedProducts(FuseQkv):
     """Merges products of different values as if they read the first one's."""
 
     name = "wrong.qkv-of-different-inputs"
-    exactness = Exactness.ROUNDING
-    needs = gives = breaks = _NO_FACTS
 
     def run(self, model: ir.Model, ctx: PassContext) -> PassResult:
         result = PassResult()
-        families: dict[Hashable, list[ir.Node]] = {}
+        families: dict[Hashable, list[Projection]] = {}
         for node in model.graph:
-            key = self._family(node)
-            if key is not None:
-                families.setdefault(key, []).append(node)
-        for nodes in families.values():
-            if len({n.inputs[0] for n in nodes}) > 1:
-                sibling_matmul._merge(model.graph, nodes, ctx, result, self.name)
+            try:
+                found = projection_at(node)
+            except Reject:
+                continue
+            if found is not None and found.output.uses():
+                depth = constant_of(found.stored).shape[int(found.kind.transposes[1])]
+                key = (found.kind, known_rank(found.x), depth)
+                families.setdefault(key, []).append(found)
+        for members in families.values():
+            if len({p.x for p in members}) > 1:
+                self._merge(model.graph, members, ctx, result)
         return result
-
-    @staticmethod
-    def _family(node: ir.Node) -> Hashable | None:
-        if node.op_type != "MatMul" or not is_constant(node.inputs[1]):
-            return None
-        w = constant_of(node.inputs[1])
-        alone = len(node.inputs[1].uses()) == 1 and w is not None and w.ndim == 2
-        return (known_rank(node.inputs[0]), w.shape[0], str(w.dtype)) if alone else None
 
 
 class MergedDuplicates:
