@@ -33,3 +33,15 @@ def test_two_folders_two_hash_seeds_one_result(tmp_path: Path) -> None:
     for name in set(files) - {"manifest.json"}:
         assert hashlib.sha256((one / name).read_bytes()).hexdigest() in text
     assert json.loads(manifest)
+
+
+def test_compiling_the_output_again_changes_no_byte(tmp_path: Path) -> None:
+    """The graph passes leave nothing behind that they would change in another round."""
+    first = ROOT / DIGITS
+    for out in ("once", "twice"):
+        arguments = ["compile", first, "--precision", "fp32", "--backend", "onnxruntime"]
+        done = optcc([*arguments, "-o", out], tmp_path)
+        assert done.returncode == 0, done.stderr
+        first = tmp_path / out / "model.onnx"
+    once, twice = ((tmp_path / out / "model.onnx").read_bytes() for out in ("once", "twice"))
+    assert once == twice
