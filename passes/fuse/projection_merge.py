@@ -1,4 +1,4 @@
-"""One product, and a Split of it, for several products of one value."""
+"""One product, a Split of it and the biases, for several products of one value."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ def merge(graph: ir.Graph, members: Sequence[Projection], name: str) -> list[ir.
     stem = f"{outputs[0].name}.siblings"
     weight, nodes = _weight(graph, members, stem)
     product = _product(graph, members, weight, stem)
-    split = _split(graph, members, product[-1].outputs[0], stem)
-    new = [*nodes, *product, split]
+    split = _split(graph, members, product.outputs[0], stem)
+    adds = {} if product.op_type == "Gemm" else _adds(graph, members, split)
+    new = [*nodes, product, split, *adds.values()]
     sign_nodes(new, name)
     old = [n for p in members for n in p.nodes]
-    standing = replace_node(graph, old, new, outputs, list(split.outputs))
+    parts = [adds[v].outputs[0] if v in adds else v for v in split.outputs]
+    standing = replace_node(graph, old, new, outputs, parts)
     drop_unused_constants(read)
     return standing
 
@@ -77,17 +79,28 @@ def _per_column(p: Projection, index: int) -> np.ndarray:
 
 def _product(
     graph: ir.Graph, members: Sequence[Projection], weight: ir.Value, stem: str
-) -> list[ir.Node]:
+) -> ir.Node:
     first = members[0]
     gemm = any(p.node.op_type == "Gemm" for p in members)
-    bias = _bias(graph, members, stem)
-    inputs = [first.x, weight, *([bias] if gemm and bias is not None else [])]
-    nodes = [ir.Node("", "Gemm" if gemm else "MatMul", inputs, _attributes(first, gemm))]
-    if bias is not None and not gemm:
-        nodes.append(ir.Node("", "Add", [nodes[0].outputs[0], bias]))
-    for node, tail in zip(nodes, ("", ".biased"), strict=False):
-        node.outputs[0].name = fresh_name(graph, stem + tail)
-        node.outputs[0].type = first.output.type
+    bias = _bias(graph, members, stem) if gemm else None
+    inputs = [first.x, weight, *([] if bias is None else [bias])]
+    node = ir.Node("", "Gemm" if gemm else "MatMul", inputs, _attributes(first, gemm))
+    node.outputs[0].name = fresh_name(graph, stem)
+    node.outputs[0].type = first.output.type
+    return node
+
+
+def _adds(
+    graph: ir.Graph, members: Sequence[Projection], split: ir.Node
+) -> dict[ir.Value, ir.Node]:
+    """Add each bias behind the Split: TensorRT-RTX runs an int8 product in float otherwise."""
+    dtype = (members[0].kind.dtype or ir.DataType.FLOAT).numpy()
+    nodes: dict[ir.Value, ir.Node] = {}
+    for member, part in zip(members, split.outputs, strict=True):
+        if member.bias is not None:
+            name = f"{member.output.name}.bias"
+            bias = add_constant(graph, name, member.bias.astype(dtype))
+            nodes[part] = ir.Node("", "Add", [part, bias])
     return nodes
 
 

@@ -1,6 +1,6 @@
 """Products of one value with constant matrices -> one product and a Split.
 
-x @ w0 + b0, x @ w1 + b1, ... = split(x @ [w0 w1 ...] + [b0 b1 ...])
+x @ w0, x @ w1, ... = split(x @ [w0 w1 ...])
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _Family = tuple[ir.Value, Kind]
 class FuseQkv:
     """Merge Q, K and V of self-attention, and any other MatMuls or Gemms that read one value.
 
-    Widths may differ, as with grouped heads. Biases are merged too; who has none gets zeros.
+    Widths may differ, as with grouped heads. The bias of a Gemm is merged too, zeros where there is
+    none; that of a MatMul is added behind the Split, because with an Add in between TensorRT-RTX
+    1.7.1 runs the int8 product in float.
     Weights stored in int8 stay so, with one scale per output channel. A weight that others read
     stays apart, and products of different values always do.
 

@@ -72,7 +72,7 @@ def _simplify(model: ir.Model) -> int:
                 "Relu",
                 "MatMul",
                 "Split",
-                "Add",
+                *["Add"] * 3,
                 *["Reshape", "Transpose"] * 3,
                 "MatMul",
                 "Mul",

@@ -54,15 +54,13 @@ def test_same_numbers(widths: list[int], x: list[int | str], letters: list[str])
 
 
 @pytest.mark.parametrize(
-    ("biases", "adds"), [("aaa", 1), ("---", 0), ("a--", 1), ("-s-", 1), ("rlr", 1)]
+    ("biases", "adds"), [("aaa", 3), ("---", 0), ("a--", 1), ("-s-", 1), ("rlr", 3)]
 )
 @pytest.mark.parametrize("widths", [[8, 8, 8], [8, 4, 4], [8, 2, 2]], ids=["mha", "gqa", "mqa"])
-def test_biases_are_merged_and_missing_ones_are_zeros(
-    biases: str, adds: int, widths: list[int]
-) -> None:
+def test_biases_stay_behind_the_split(biases: str, adds: int, widths: list[int]) -> None:
     model = _siblings(widths, biases=biases).model()
     keeps(FuseQkv(), model, [feed(model, N=2)])
-    assert ops(model) == ["Relu", "MatMul", *["Add"] * adds, "Split"]
+    assert ops(model) == ["Relu", "MatMul", "Split", *["Add"] * adds]
 
 
 @pytest.mark.parametrize(
@@ -126,8 +124,8 @@ def test_weights_in_int8_stay_in_int8(per: str, zero: bool) -> None:
         s.output(s.op("Add", product, s.weight(f"b{k}", width)), None)
     model = s.model()
     keeps(FuseQkv(), model, [feed(model, N=2)])
-    want = ["QuantizeLinear", "DequantizeLinear", "DequantizeLinear", "MatMul", "Add", "Split"]
-    assert ops(model) == want
+    want = ["QuantizeLinear", "DequantizeLinear", "DequantizeLinear", "MatMul", "Split"]
+    assert ops(model) == [*want, "Add", "Add", "Add"]
     [dq] = [
         n for n in model.graph if n.op_type == "DequantizeLinear" and "siblings" in n.inputs[0].name
     ]
@@ -154,17 +152,19 @@ def test_names_are_derived_and_leftovers_go() -> None:
     [matmul] = [n for n in model.graph if n.op_type == "MatMul"]
     assert matmul.name == "a0_out.MatMul"
     assert sorted(model.graph.initializers) == [
-        "a0_out.siblings.bias",
+        "a0_out.bias",
         "a0_out.siblings.sizes",
         "a0_out.siblings.weight",
+        "a1_out.bias",
+        "a2_out.bias",
     ]
-    split = model.graph.node("a0_out.Split")
-    assert [v.name for v in split.outputs] == ["a0_out", "a1_out", "a2_out"]
+    adds = [n.outputs[0].name for n in model.graph if n.op_type == "Add"]
+    assert adds == ["a0_out", "a1_out", "a2_out"]
 
 
 def test_names_that_exist_are_not_taken() -> None:
     s = _siblings([4, 2])
-    s.output(s.op("Neg", s.graph[0].outputs[0], name="a0_out.Split", to="a0_out.siblings"), None)
+    s.output(s.op("Neg", s.graph[0].outputs[0], name="a0_out.MatMul", to="a0_out.siblings"), None)
     apply(FuseQkv(), s.model())
 
 
@@ -230,7 +230,7 @@ def test_a_product_that_is_seen_keeps_its_bias_behind(seen: str) -> None:
     s.output(product if seen == "output" else s.op("Neg", product), None)
     model = s.model()
     result = keeps(FuseQkv(), model, [feed(model, N=2)])
-    assert ops(model).count("Add") == 2
+    assert ops(model).count("Add") == 3
     assert len(result.rewrites) == 1
 
 
