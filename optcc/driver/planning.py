@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from pathlib import Path
 
 from optcc.config.request import CompileRequest, Precision
@@ -14,7 +15,7 @@ from optcc.pipeline.registry import PassEntry, PassRegistry, discover_passes
 from optcc.pipeline.selection import select
 from optcc.progress import Progress
 from optcc.report.inspection import PlanInfo, PlannedPass, PlannedStage
-from optcc.runtime.user_code import load_function
+from optcc.runtime.user_code import load_function, user_code
 
 __all__ = ["chosen", "plan_passes", "planned"]
 
@@ -66,5 +67,11 @@ def plan_passes(request: CompileRequest, progress: Progress) -> PlanInfo:
 
 def _surgeon(text: str) -> PassEntry:
     function = load_function("--surgeon", text)
-    made = GraphSurgeonPass(function)
+
+    @wraps(function)
+    def guarded(graph: object) -> object:
+        with user_code(f"--surgeon {text}"):
+            return function(graph)
+
+    made = GraphSurgeonPass(guarded)
     return PassEntry(made.name, Path(text.rpartition(":")[0]).name, lambda: made)

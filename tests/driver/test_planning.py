@@ -21,6 +21,9 @@ def drop_identity_of_abs(graph):
 def wrong(graph):
     graph.nodes[1].op = "Neg"
 
+def raises(graph):
+    raise KeyError("no such node")
+
 @graphsurgeon_pass(exactness="lossy")
 def on_purpose(graph):
     graph.nodes[1].op = "Neg"
@@ -57,6 +60,12 @@ def test_a_surgeon_that_keeps_the_numbers_is_accepted_and_reported(request_of):
 def test_a_surgeon_that_breaks_the_numbers_is_caught_and_named(request_of):
     with pytest.raises(VerificationError, match=r"surgeon\.wrong"):
         compile_model(request_of("wrong"), Silent())
+
+
+def test_a_surgeon_that_raises_is_named_and_leaves_nothing(request_of, tmp_path):
+    with pytest.raises(ConfigError, match=r"script\.py:raises raised KeyError: 'no such node'"):
+        compile_model(request_of("raises"), Silent())
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_declared_lossy_is_left_to_the_accuracy_gate(request_of):
